@@ -1,0 +1,81 @@
+/* Shape and placement of one node: the PlacementSignature table.
+ *
+ * Metadata only; never communicates. Called by sema while it builds the graph, by autodiff for the
+ * nodes it adds, and by the proof test for every combination.
+ */
+#ifndef DTM_INFER_INFER_H
+#define DTM_INFER_INFER_H
+
+#include "ir/fix.h"
+
+/* What inference knows of one operand. */
+typedef struct Operand {
+  TensorType type;
+  bool is_const;          /* a scalar constant: rules about constants apply */
+  double const_value;     /* when is_const */
+  Span span;              /* its expression, for messages and fixes; file 0 = none */
+  Span origin;            /* where its placement came from (the node that made it) */
+  const char *origin_why; /* "linear contracts F, which is sharded on tp on both sides", or NULL */
+} Operand;
+
+typedef enum InferStatus {
+  INFER_OK = 0,
+  INFER_ERROR /* `error` is filled */
+} InferStatus;
+
+enum { INFER_MAX_FIXES = 16, INFER_MAX_OPERANDS = 64, INFER_MAX_RESULTS = 2 };
+
+typedef struct InferResult {
+  InferStatus status;
+  TensorType results[INFER_MAX_RESULTS];
+  uint32_t nresults;
+  /* Zero-byte exceptions: operand i must pass through redistribute(implicit) to slice_to[i] first.
+   * slice[i] false = as it is. Filled only on OK. */
+  bool slice[INFER_MAX_OPERANDS];
+  TensorType slice_to[INFER_MAX_OPERANDS];
+  /* Why a result axis is Partial (for later notes): per axis, NULL = not explained. */
+  const char *why_partial;
+  /* On ERROR */
+  DiagCode code;
+  const char *message; /* "gelu cannot take a Partial operand on mesh dim tp" */
+  const char *reason;  /* "gelu is not linear: gelu of a sum is not the sum of gelus" */
+  uint32_t bad_operand;
+  int bad_axis; /* -1 = none in particular */
+  struct {
+    uint32_t operand;
+    TensorType to;
+  } fixes[INFER_MAX_FIXES]; /* candidates, unverified */
+  uint32_t nfixes;
+} InferResult;
+
+/* Infers results of `op` on operands (all on one mesh) with these attributes. Strings live in
+ * `arena`. Shape, element type and arity faults are errors like placement faults. */
+void infer_node(Arena *arena, Op op, const Operand *operands, uint32_t noperands, const Attr *attrs,
+                uint32_t nattrs, InferResult *out);
+
+/* Builds a node in `g`: infers, inserts implicit slices, adds. On error emits the diagnostic (with
+ * fix candidates) to `sink` and returns a node whose results are poisoned; a poisoned operand gives
+ * a poisoned result silently. `spans[i]` are the operands' expressions (NULL = none known). */
+NodeId infer_add(Graph *g, DiagSink *sink, Op op, const ValueId *operands, uint32_t noperands,
+                 const Attr *attrs, uint32_t nattrs, Span span, const Span *spans, uint32_t scope);
+
+/* The rows of an operator as text, for `dtmc explain op NAME` and the generated reference. */
+const char *infer_explain(Arena *arena, Op op);
+
+/* Einsum letters of a contraction node, the form every later pass works on. Letters are small
+ * integers; -1 ends nothing: lengths are ranks. For linear the bias is operand 2 and has the letter
+ * of the output's last dim. Batch dims of matmul that broadcast have letters only where extent > 1.
+ */
+typedef struct Contraction {
+  uint32_t rank[3], out_rank;
+  int8_t letter[3][DTM_MAX_DIMS]; /* letter of each dim of each operand; -1 = extent-1 broadcast */
+  int8_t out[DTM_MAX_DIMS];
+  uint32_t nletters;
+  int64_t extent[3 * DTM_MAX_DIMS]; /* per letter */
+} Contraction;
+
+/* False when the spec or shapes do not fit; *why says so. */
+bool contraction_of(Arena *arena, Op op, const TensorType *operands, uint32_t noperands,
+                    const char *spec, Contraction *out, const char **why);
+
+#endif

@@ -1,0 +1,18 @@
+/* A change of one operand's layout that may cure a placement error.
+ *
+ * infer/ proposes candidates when a node has no row; the driver elaborates the program again with
+ * one applied (`Overlay`), keeps it when no new error arises, and prices it.
+ */
+#ifndef DTM_IR_FIX_H
+#define DTM_IR_FIX_H
+
+#include "ir/graph.h"
+
+struct FixCandidate {
+  Span node;        /* span of the expression whose node failed */
+  uint32_t operand; /* which operand is redistributed before the node */
+  Span text;        /* span of the operand's expression, for the paste-able replacement */
+  TensorType from, to;
+};
+
+#endif

@@ -1,0 +1,112 @@
+/* Building and reading graphs: see graph.h. */
+#include "ir/graph.h"
+
+#include <string.h>
+
+Graph *graph_new(Arena *arena, const char *name) {
+  Graph *g = ARENA_NEW(arena, Graph);
+  g->arena = arena;
+  g->name = name;
+  VEC_PUSH(arena, &g->nodes, (Node){0});
+  VEC_PUSH(arena, &g->values, (Value){0});
+  VEC_PUSH(arena, &g->scopes, (Scope){.path = "", .what = ""});
+  return g;
+}
+
+NodeId graph_add(Graph *g, Op op, const ValueId *operands, uint32_t noperands, const Attr *attrs,
+                 uint32_t nattrs, const TensorType *results, uint32_t nresults, Span span,
+                 uint32_t scope) {
+  Node n = {.op = op,
+            .scope = scope,
+            .span = span,
+            .noperands = noperands,
+            .nresults = nresults,
+            .nattrs = nattrs,
+            .first_result = g->values.len};
+  n.operands = ARENA_ARRAY(g->arena, ValueId, noperands);
+  if (noperands) memcpy(n.operands, operands, noperands * sizeof *operands);
+  n.attrs = ARENA_ARRAY(g->arena, Attr, nattrs);
+  for (uint32_t i = 0; i < nattrs; i++) {
+    uint32_t j = i;
+    for (; j > 0 && n.attrs[j - 1].key > attrs[i].key; j--) n.attrs[j] = n.attrs[j - 1];
+    n.attrs[j] = attrs[i];
+    if (attr_kind(attrs[i].key) == ATTR_KIND_INTS) {
+      size_t bytes = attrs[i].as.ints.len * sizeof(int64_t);
+      n.attrs[j].as.ints.data = arena_alloc(g->arena, bytes);
+      if (bytes) memcpy(n.attrs[j].as.ints.data, attrs[i].as.ints.data, bytes);
+    } else if (attr_kind(attrs[i].key) == ATTR_KIND_TYPE) {
+      TensorType *copy = ARENA_NEW(g->arena, TensorType);
+      *copy = *attrs[i].as.type;
+      n.attrs[j].as.type = copy;
+    }
+  }
+  NodeId id = g->nodes.len;
+  VEC_PUSH(g->arena, &g->nodes, n);
+  for (uint32_t i = 0; i < nresults; i++)
+    VEC_PUSH(g->arena, &g->values, (Value){.type = results[i], .node = id, .index = i});
+  return id;
+}
+
+uint32_t graph_add_scope(Graph *g, uint32_t parent, const char *path, const char *what, Span call) {
+  VEC_PUSH(g->arena, &g->scopes, (Scope){parent, path, what, call});
+  return g->scopes.len - 1;
+}
+
+const Attr *node_attr(const Node *n, AttrKey key) {
+  for (uint32_t i = 0; i < n->nattrs; i++)
+    if (n->attrs[i].key == key) return &n->attrs[i];
+  return NULL;
+}
+
+int64_t node_int(const Node *n, AttrKey key, int64_t otherwise) {
+  const Attr *a = node_attr(n, key);
+  return a ? a->as.i : otherwise;
+}
+
+double node_float(const Node *n, AttrKey key, double otherwise) {
+  const Attr *a = node_attr(n, key);
+  return a ? a->as.f : otherwise;
+}
+
+const char *node_string(const Node *n, AttrKey key) {
+  const Attr *a = node_attr(n, key);
+  return a ? a->as.s : NULL;
+}
+
+bool attr_equal(const Attr *a, const Attr *b) {
+  if (a->key != b->key) return false;
+  switch (attr_kind(a->key)) {
+  case ATTR_KIND_NONE:
+    return true;
+  case ATTR_KIND_INT:
+  case ATTR_KIND_BOOL:
+  case ATTR_KIND_DTYPE:
+    return a->as.i == b->as.i;
+  case ATTR_KIND_FLOAT:
+    return memcmp(&a->as.f, &b->as.f, sizeof(double)) == 0;
+  case ATTR_KIND_STRING:
+    return strcmp(a->as.s, b->as.s) == 0;
+  case ATTR_KIND_TYPE:
+    return type_equal(a->as.type, b->as.type);
+  case ATTR_KIND_INTS:
+    return a->as.ints.len == b->as.ints.len &&
+           (a->as.ints.len == 0 ||
+            memcmp(a->as.ints.data, b->as.ints.data, a->as.ints.len * sizeof(int64_t)) == 0);
+  }
+  return false;
+}
+
+uint32_t *graph_use_counts(Arena *arena, const Graph *g) {
+  uint32_t *uses = ARENA_ARRAY(arena, uint32_t, g->values.len);
+  for (NodeId id = 1; id < g->nodes.len; id++)
+    for (uint32_t i = 0; i < graph_node(g, id)->noperands; i++)
+      uses[graph_node(g, id)->operands[i]]++;
+  return uses;
+}
+
+bool value_const(const Graph *g, ValueId id, double *value) {
+  const Node *n = value_node(g, id);
+  if (n->op != OP_CONST) return false;
+  *value = node_float(n, ATTR_VALUE, 0);
+  return true;
+}

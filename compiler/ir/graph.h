@@ -1,0 +1,200 @@
+/* The tensor graph: what a program computes, from elaboration to the per-rank program.
+ *
+ * Nodes and values are dense 32-bit ids in one arena per program; id 0 is none. Nodes stand in
+ * topological order (an operand's node comes before its user), which every pass keeps: a pass reads
+ * one graph and builds a new one through `graph_add`, mapping old values to new.
+ *
+ * Stages (one representation, checked by ir/verify.c for what each stage promises):
+ *   graph     elaborated: global shapes, layouts; redistribute nodes as the user wrote them, and
+ * the zero-byte slices of 02 marked `implicit` explicit  composites that communicate inside
+ * (vocab-parallel cross_entropy) opened up grad      backward pass and optimizer added local
+ * per-rank semantics: same types (global shape + layout), but a node computes on the local block;
+ * redistribute replaced by collectives, composites by primitives
+ */
+#ifndef DTM_IR_GRAPH_H
+#define DTM_IR_GRAPH_H
+
+#include "base/vec.h"
+#include "diag/diag.h"
+#include "ops/ops.h"
+
+typedef uint32_t NodeId;
+typedef uint32_t ValueId;
+
+typedef struct Attr {
+  AttrKey key;
+  union {
+    int64_t i; /* INT, BOOL, DTYPE */
+    double f;
+    const char *s; /* interned */
+    struct {
+      int64_t *data;
+      uint32_t len;
+    } ints;
+    const TensorType *type;
+  } as;
+} Attr;
+
+/* Which part of the step a node belongs to (grad stage and later). */
+typedef enum Phase {
+  PHASE_FORWARD = 0,
+  PHASE_BACKWARD, /* runs once per accumulated micro-batch, like FORWARD */
+  PHASE_REDUCE,   /* gradient reductions, once per step */
+  PHASE_OPTIMIZER /* once per step */
+} Phase;
+
+typedef struct Node {
+  Op op;
+  uint8_t phase;  /* Phase */
+  uint32_t scope; /* Graph.scopes index: chain of module instantiations; 0 = top */
+  Span span;      /* source of this node; a derived node has that of the node it serves */
+  uint32_t noperands, nresults, nattrs;
+  ValueId *operands;
+  ValueId first_result; /* results are first_result .. first_result + nresults - 1 */
+  Attr *attrs;
+} Node;
+
+typedef struct Value {
+  TensorType type;
+  NodeId node;
+  uint32_t index;   /* which result of the node */
+  const char *name; /* `let` name or NULL; printing and messages */
+  bool poisoned;    /* an error was reported where it was made: silences what follows */
+} Value;
+
+/* One module instantiation or function call, for messages and names: "layers.3.mlp". */
+typedef struct Scope {
+  uint32_t parent;
+  const char *path; /* dotted instance path, "" at the top */
+  const char *what; /* "module MLP", "fn swiglu" */
+  Span call;        /* where it was instantiated or called */
+} Scope;
+
+typedef struct Graph {
+  Arena *arena;
+  const char *name;  /* "train", "eval", "init", "infer" */
+  VEC(Node) nodes;   /* [0] unused */
+  VEC(Value) values; /* [0] unused */
+  VEC(Scope) scopes; /* [0] top */
+} Graph;
+
+/* A variable that outlives a step: parameters, buffers, optimizer state, accumulators. */
+typedef enum VarKind {
+  VAR_PARAM = 1,
+  VAR_BUFFER,
+  VAR_OPTIMIZER,  /* moments; saved with the parameter's name and a suffix */
+  VAR_ACCUMULATOR /* gradients over accumulated micro-batches; not saved */
+} VarKind;
+
+typedef struct Var {
+  VarKind kind;
+  const char *name;         /* checkpoint name, "layers.3.mlp.down" */
+  const char *foreign_name; /* name in foreign checkpoints, or NULL = name */
+  bool transposed;          /* foreign storage is the transpose */
+  int64_t chunks;           /* sharding applies to each of n chunks of dim 0; 1 = none */
+  TensorType type;
+  uint32_t param; /* OPTIMIZER, ACCUMULATOR: index of the parameter it belongs to */
+  Span span;      /* declaration */
+} Var;
+
+/* A source of batches. */
+typedef struct DataSource {
+  const char *name;   /* "tokens" */
+  const char *reader; /* "npy", "idx", "text", "bin", "raw" */
+  const char *path;   /* as written; relative to the .dtm file */
+  DType file_dtype;   /* raw: stated; others DT_NONE */
+  TensorType type;    /* of one batch; dim 0 is the batch */
+  int64_t below;      /* every value must be < below; 0 = unchecked */
+  double scale;       /* read value * scale when the type is a float (1 = none) */
+  Span span;
+} DataSource;
+
+/* Settings of a train/eval/infer block that are not tensor code. */
+typedef struct RunSettings {
+  int64_t steps, epochs; /* steps 0 = by epochs */
+  bool shuffle, drop_last;
+  int64_t accumulate, microbatches;
+  const char *schedule; /* "1f1b", ... or NULL */
+  DType compute, reduce_dtype;
+  uint64_t seed;
+  int64_t eval_every; /* steps; 0 = at the end */
+  const char *save;   /* path or NULL */
+  int64_t save_every; /* steps; 0 = at the end */
+} RunSettings;
+
+/* Optimizer as declared; autodiff/optimizer.c turns it into nodes. Scalars are values of the train
+ * graph (rank-0 f32, Replicate), so schedules are ordinary nodes over OP_STEP. */
+typedef struct OptimizerSpec {
+  const char *kind; /* "sgd", "adamw", or NULL when the block has none */
+  ValueId lr;
+  double momentum, beta1, beta2, eps, weight_decay;
+  bool nesterov;
+  double clip_norm; /* 0 = none */
+  Span span;
+} OptimizerSpec;
+
+typedef struct ProgramBlock {
+  Graph *graph; /* NULL when the program lacks the block */
+  RunSettings settings;
+  VEC(DataSource) data;
+  ValueId loss; /* train: scalar; 0 in other blocks */
+  OptimizerSpec optimizer;
+} ProgramBlock;
+
+typedef struct Program {
+  Arena *arena;
+  Interner *names;
+  Sources *sources;
+  const char *path; /* of the main .dtm file */
+  const Mesh *world;
+  VEC(const Mesh *) meshes;
+  VEC(Var) vars;
+  Graph *init; /* one ASSIGN per variable that has an initialiser */
+  ProgramBlock train, eval, infer;
+  uint64_t seed;
+} Program;
+
+Graph *graph_new(Arena *arena, const char *name);
+static inline Node *graph_node(const Graph *g, NodeId id) {
+  return &g->nodes.data[id];
+}
+static inline Value *graph_value(const Graph *g, ValueId id) {
+  return &g->values.data[id];
+}
+static inline const TensorType *value_type(const Graph *g, ValueId id) {
+  return &g->values.data[id].type;
+}
+static inline Node *value_node(const Graph *g, ValueId id) {
+  return graph_node(g, g->values.data[id].node);
+}
+static inline ValueId node_result(const Node *n, uint32_t i) {
+  return n->first_result + i;
+}
+
+/* Appends a node whose result types are known. Operands and attrs are copied; attrs are sorted by
+ * key. Pointers from graph_node/graph_value are invalid after this call. */
+NodeId graph_add(Graph *g, Op op, const ValueId *operands, uint32_t noperands, const Attr *attrs,
+                 uint32_t nattrs, const TensorType *results, uint32_t nresults, Span span,
+                 uint32_t scope);
+uint32_t graph_add_scope(Graph *g, uint32_t parent, const char *path, const char *what, Span call);
+
+const Attr *node_attr(const Node *n, AttrKey key); /* NULL when absent */
+int64_t node_int(const Node *n, AttrKey key, int64_t otherwise);
+double node_float(const Node *n, AttrKey key, double otherwise);
+const char *node_string(const Node *n, AttrKey key); /* NULL when absent */
+bool attr_equal(const Attr *a, const Attr *b);
+
+/* Attribute literals: ATTR_I(DIM, 1), ATTR_F(EPS, 1e-5), ... */
+#define ATTR_I(KEY, v) ((Attr){.key = ATTR_##KEY, .as = {.i = (v)}})
+#define ATTR_F(KEY, v) ((Attr){.key = ATTR_##KEY, .as = {.f = (v)}})
+#define ATTR_S(KEY, v) ((Attr){.key = ATTR_##KEY, .as = {.s = (v)}})
+#define ATTR_T(KEY, v) ((Attr){.key = ATTR_##KEY, .as = {.type = (v)}})
+#define ATTR_INTS(KEY, p, n)                                                                       \
+  ((Attr){.key = ATTR_##KEY, .as = {.ints = {.data = (int64_t *)(p), .len = (n)}}})
+
+/* The number of users of every value (index = ValueId), in `arena`. */
+uint32_t *graph_use_counts(Arena *arena, const Graph *g);
+/* Value is made by OP_CONST: *value gets it. */
+bool value_const(const Graph *g, ValueId id, double *value);
+
+#endif

@@ -1,0 +1,195 @@
+/* Layouts and tensor types: see layout.h. */
+#include "types/layout.h"
+
+#include <string.h>
+
+static const char *const reduce_names[REDUCE_COUNT] = {
+    [REDUCE_NONE] = "none",       [REDUCE_SUM] = "sum", [REDUCE_AVG] = "avg",
+    [REDUCE_PRODUCT] = "product", [REDUCE_MAX] = "max", [REDUCE_MIN] = "min",
+    [REDUCE_AND] = "and",         [REDUCE_OR] = "or",   [REDUCE_XOR] = "xor",
+};
+
+const char *reduce_op_name(ReduceOp op) {
+  return reduce_names[op];
+}
+
+ReduceOp reduce_op_by_name(const char *name) {
+  for (int op = REDUCE_SUM; op < REDUCE_COUNT; op++)
+    if (strcmp(reduce_names[op], name) == 0) return (ReduceOp)op;
+  return REDUCE_NONE;
+}
+
+bool layout_equal(const Layout *a, const Layout *b) {
+  return memcmp(a, b, sizeof *a) == 0;
+}
+
+bool layout_has_partial(const Layout *l) {
+  for (int a = 0; a < DTM_MAX_AXES; a++)
+    if (l->at[a].kind == PLACE_PARTIAL) return true;
+  return false;
+}
+
+bool layout_is_replicate(const Layout *l) {
+  for (int a = 0; a < DTM_MAX_AXES; a++)
+    if (l->at[a].kind != PLACE_REPLICATE) return false;
+  return true;
+}
+
+uint32_t layout_dim_axes(const Layout *l, uint32_t dim, uint8_t axes[DTM_MAX_AXES]) {
+  uint32_t n = 0;
+  for (uint8_t a = 0; a < DTM_MAX_AXES; a++) {
+    if (l->at[a].kind != PLACE_SHARD || l->at[a].dim != dim) continue;
+    axes[l->at[a].order] = a;
+    n++;
+  }
+  return n;
+}
+
+int64_t layout_dim_ways(const Layout *l, const Mesh *mesh, uint32_t dim) {
+  int64_t ways = 1;
+  for (uint32_t a = 0; a < mesh->naxes; a++)
+    if (l->at[a].kind == PLACE_SHARD && l->at[a].dim == dim) ways *= mesh->size[a];
+  return ways;
+}
+
+/* Takes an axis out of the list of the dim it cuts; inner axes move one step outward. */
+static void leave_dim(Layout *l, uint32_t axis) {
+  Place old = l->at[axis];
+  l->at[axis] = (Place){0};
+  if (old.kind != PLACE_SHARD) return;
+  for (int a = 0; a < DTM_MAX_AXES; a++)
+    if (l->at[a].kind == PLACE_SHARD && l->at[a].dim == old.dim && l->at[a].order > old.order)
+      l->at[a].order--;
+}
+
+void layout_set(Layout *l, const Mesh *mesh, uint32_t axis, PlaceKind kind, uint32_t dim,
+                ReduceOp op) {
+  leave_dim(l, axis);
+  if (mesh->size[axis] == 1) return;
+  switch (kind) {
+  case PLACE_REPLICATE:
+    break;
+  case PLACE_SHARD: {
+    uint8_t axes[DTM_MAX_AXES];
+    uint32_t n = layout_dim_axes(l, dim, axes);
+    l->at[axis] = (Place){.kind = PLACE_SHARD, .dim = (uint8_t)dim, .order = (uint8_t)n};
+    break;
+  }
+  case PLACE_PARTIAL:
+    l->at[axis] = (Place){.kind = PLACE_PARTIAL, .op = (uint8_t)op};
+    break;
+  }
+}
+
+void layout_set_dim(Layout *l, const Mesh *mesh, uint32_t dim, const uint8_t *axes, uint32_t n) {
+  for (uint32_t a = 0; a < mesh->naxes; a++)
+    if (l->at[a].kind == PLACE_SHARD && l->at[a].dim == dim) l->at[a] = (Place){0};
+  for (uint32_t i = 0; i < n; i++) layout_set(l, mesh, axes[i], PLACE_SHARD, dim, REDUCE_NONE);
+}
+
+void layout_normalise(Layout *l, const Mesh *mesh) {
+  for (uint32_t a = 0; a < DTM_MAX_AXES; a++)
+    if (a >= mesh->naxes || mesh->size[a] == 1) leave_dim(l, a);
+}
+
+bool layout_partial_consistent(const Layout *l) {
+  ReduceOp seen = REDUCE_NONE;
+  for (int a = 0; a < DTM_MAX_AXES; a++) {
+    if (l->at[a].kind != PLACE_PARTIAL) continue;
+    ReduceOp op = l->at[a].op == REDUCE_AVG ? REDUCE_SUM : (ReduceOp)l->at[a].op;
+    if (seen && seen != op) return false;
+    seen = op;
+  }
+  return true;
+}
+
+bool type_equal(const TensorType *a, const TensorType *b) {
+  return a->dtype == b->dtype && a->rank == b->rank && a->mesh == b->mesh &&
+         memcmp(a->shape, b->shape, sizeof(int64_t) * a->rank) == 0 &&
+         layout_equal(&a->layout, &b->layout);
+}
+
+int64_t type_elements(const TensorType *t) {
+  int64_t n = 1;
+  for (uint32_t d = 0; d < t->rank; d++) n *= t->shape[d];
+  return n;
+}
+
+void chunk(int64_t extent, int64_t parts, int64_t r, int64_t *begin, int64_t *length) {
+  int64_t c = (extent + parts - 1) / parts;
+  int64_t lo = c * r < extent ? c * r : extent, hi = c * (r + 1) < extent ? c * (r + 1) : extent;
+  *begin = lo;
+  *length = hi - lo;
+}
+
+Block type_block(const TensorType *t, const int64_t coord[DTM_MAX_AXES]) {
+  Block b = {0};
+  for (uint32_t d = 0; d < t->rank; d++) {
+    uint8_t axes[DTM_MAX_AXES];
+    uint32_t n = layout_dim_axes(&t->layout, d, axes);
+    int64_t offset = 0, extent = t->shape[d];
+    for (uint32_t i = 0; i < n; i++) {
+      int64_t begin;
+      chunk(extent, t->mesh->size[axes[i]], coord[axes[i]], &begin, &extent);
+      offset += begin;
+    }
+    b.offset[d] = n && extent == 0 ? t->shape[d] : offset;
+    b.extent[d] = extent;
+  }
+  return b;
+}
+
+void type_local_max(const TensorType *t, int64_t extent[DTM_MAX_DIMS]) {
+  static const int64_t first[DTM_MAX_AXES] = {0};
+  Block b = type_block(t, first);
+  memcpy(extent, b.extent, sizeof b.extent);
+}
+
+int64_t type_local_bytes(const TensorType *t) {
+  int64_t extent[DTM_MAX_DIMS], n = (int64_t)dtype_bytes(t->dtype);
+  type_local_max(t, extent);
+  for (uint32_t d = 0; d < t->rank; d++) n *= extent[d];
+  return n;
+}
+
+bool type_dim_even(const TensorType *t, uint32_t dim) {
+  return t->shape[dim] % layout_dim_ways(&t->layout, t->mesh, dim) == 0;
+}
+
+const char *type_print(Arena *arena, const TensorType *t) {
+  StrBuf sb;
+  strbuf_init(&sb, arena);
+  strbuf_puts(&sb, dtype_name(t->dtype));
+  strbuf_putc(&sb, '[');
+  for (uint32_t d = 0; d < t->rank; d++) {
+    uint8_t axes[DTM_MAX_AXES];
+    uint32_t n = layout_dim_axes(&t->layout, d, axes);
+    strbuf_printf(&sb, "%s%lld", d ? ", " : "", (long long)t->shape[d]);
+    if (n == 1) strbuf_printf(&sb, "@%s", t->mesh->axis[axes[0]]);
+    for (uint32_t i = 0; n > 1 && i < n; i++)
+      strbuf_printf(&sb, "%s%s%s", i ? "," : "@(", t->mesh->axis[axes[i]], i + 1 == n ? ")" : "");
+  }
+  strbuf_putc(&sb, ']');
+  bool open = false;
+  for (uint32_t a = 0; t->mesh && a < t->mesh->naxes; a++) {
+    Place p = t->layout.at[a];
+    if (p.kind != PLACE_PARTIAL) continue;
+    strbuf_printf(&sb, "%s%s", open ? ", " : " partial(", t->mesh->axis[a]);
+    if (p.op != REDUCE_SUM) strbuf_printf(&sb, ": %s", reduce_op_name((ReduceOp)p.op));
+    open = true;
+  }
+  if (open) strbuf_putc(&sb, ')');
+  return sb.text;
+}
+
+const char *place_print(Arena *arena, Place p) {
+  switch ((PlaceKind)p.kind) {
+  case PLACE_REPLICATE:
+    return "Replicate";
+  case PLACE_SHARD:
+    return arena_printf(arena, "Shard(%d)", p.dim);
+  case PLACE_PARTIAL:
+    return arena_printf(arena, "Partial(%s)", reduce_op_name((ReduceOp)p.op));
+  }
+  return "?";
+}
