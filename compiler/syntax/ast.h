@@ -1,7 +1,8 @@
 /* The raw syntax tree, as the grammar builds it; analysis is sema's.
  *
  * Four families: expressions, tensor types, statements (which include declarations inside modules
- * and blocks), top-level items. All strings are interned. Lists are in source order.
+ * and blocks), top-level items. All strings are interned. Lists are in source order. The height of
+ * a tree is bounded (AST_MAX_HEIGHT), so plain recursion over it is safe.
  */
 #ifndef DTM_SYNTAX_AST_H
 #define DTM_SYNTAX_AST_H
@@ -15,6 +16,16 @@ typedef struct Stmt Stmt;
 typedef struct TypeExpr TypeExpr;
 typedef VEC(Expr *) ExprList;
 typedef VEC(Stmt *) StmtList;
+typedef VEC(TypeExpr *) TypeList;
+
+enum { AST_MAX_HEIGHT = 1000 };
+
+/* A name where it is introduced. */
+typedef struct Name {
+  const char *text;
+  Span span;
+} Name;
+typedef VEC(Name) NameList;
 
 typedef enum ExprKind {
   EXPR_ERROR = 0, /* left by error recovery; silences what follows */
@@ -31,6 +42,7 @@ typedef enum ExprKind {
   EXPR_INDEX,         /* x[i, a:b] */
   EXPR_MEMBER,        /* x.name */
   EXPR_LIST,          /* [a, b]; elements may carry `@axes`, which makes it a layout */
+  EXPR_TUPLE,         /* (a, b), (a,): a list written in parentheses; uses as.list */
   EXPR_COMPREHENSION, /* [e for i in list if c] */
   EXPR_TYPE,          /* f32[B@dp, D] as an argument; a bare dtype too */
   EXPR_ON,            /* e on mesh */
@@ -46,7 +58,6 @@ typedef enum BinaryOp {
   BINARY_SUB,
   BINARY_MUL,
   BINARY_DIV,
-  BINARY_FLOOR_DIV, /* // is a comment, so: `div` as a call; kept for the printer of graphs */
   BINARY_MOD,
   BINARY_POW, /* ** */
   BINARY_LT,
@@ -63,6 +74,7 @@ typedef enum BinaryOp {
 typedef struct Arg {
   const char *name; /* NULL when positional */
   bool is_key;      /* written with ':' */
+  Span name_span;
   Expr *value;
   Span span;
 } Arg;
@@ -79,14 +91,18 @@ typedef VEC(ListItem) ItemList;
 typedef struct IndexItem {
   bool is_slice; /* start : stop : step, each may be NULL */
   Expr *start;   /* the index itself when not a slice */
-  Expr *stop, *step;
+  Expr *stop;
+  Expr *step;
   Span span;
 } IndexItem;
 typedef VEC(IndexItem) IndexList;
 
 struct Expr {
   ExprKind kind;
+  bool parens; /* written in parentheses, which `span` includes: (a + b) */
+  uint16_t height;
   Span span;
+  const char *spelling; /* INT, FLOAT, STRING: the literal as written, or NULL */
   union {
     int64_t i;
     double f;
@@ -120,7 +136,7 @@ struct Expr {
     ItemList list;
     struct {
       Expr *element;
-      const char *var;
+      Name var;
       Expr *list;
       Expr *condition; /* NULL when absent */
     } comprehension;
@@ -131,7 +147,7 @@ struct Expr {
     Expr *recompute;
     struct {
       ArgList args;
-      VEC(TypeExpr *) results;
+      TypeList results;
       StmtList body;
     } local;
     struct {
@@ -147,6 +163,7 @@ typedef struct PartialItem {
   const char *op; /* NULL = sum */
   Span span;
 } PartialItem;
+typedef VEC(PartialItem) PartialList;
 
 /* One entry of `place {dp: Shard(0), tp: Partial(sum)}`. */
 typedef struct PlaceItem {
@@ -154,18 +171,22 @@ typedef struct PlaceItem {
   Expr *placement; /* CALL Shard(d) / Partial(op) or NAME Replicate */
   Span span;
 } PlaceItem;
+typedef VEC(PlaceItem) PlaceList;
 
-/* dtype[dims] suffix. As a parameter type of a compile-time argument: a name such as int, axis?. */
+/* dtype[dims] suffix. As the type of a compile-time argument: a name such as int, axis?. A name
+ * with dims, `dtype[out@tp, in]`, has an element type that is a compile-time value. `bool` without
+ * dims is the dtype. */
 struct TypeExpr {
   Span span;
   DType dtype;      /* DT_NONE for a named type */
-  const char *name; /* "int", "float", "bool", "string", "axis", "mesh", "layout", "list",
-                       "module", "any"; NULL for a tensor */
+  const char *name; /* "int", "float", "string", "axis", "mesh", "layout", "list", "module", "any",
+                       or a compile-time value that is a dtype; NULL when `dtype` says it */
+  Span head;        /* the dtype or name alone */
   bool optional;    /* `axis?` */
   bool has_dims;    /* a bare dtype `f32` has none; `f32[]` is a scalar tensor */
   ItemList dims;
-  VEC(PartialItem) partials;
-  VEC(PlaceItem) places;
+  PartialList partials;
+  PlaceList places;
   bool has_places;
   Expr *mesh; /* `on m`, or NULL */
 };
@@ -173,6 +194,7 @@ struct TypeExpr {
 /* A parameter of fn, forward, hook or module. */
 typedef struct ParamDecl {
   const char *name;
+  Span name_span;
   TypeExpr *type; /* NULL = generic */
   Expr *fallback; /* default value, or NULL */
   Span span;
@@ -199,14 +221,23 @@ typedef struct RenameItem {
   const char *ours, *foreign;
   Span span;
 } RenameItem;
+typedef VEC(RenameItem) RenameList;
+
+/* `budget all_reduce over tp <= 4 per layer`: parts {-, all_reduce}, {over, tp <= 4}, {per, layer}.
+ * `eval every end`: one part {every, end}. */
+typedef struct SettingPart {
+  const char *word; /* "over", "per", "every" before the value; NULL for the leading value */
+  Expr *value;
+} SettingPart;
+typedef VEC(SettingPart) SettingParts;
 
 struct Stmt {
   StmtKind kind;
   Span span;
   union {
     struct {
-      VEC(const char *) names;
-      TypeExpr *type; /* or NULL */
+      NameList names;
+      TypeExpr *type; /* or NULL; only with one name */
       Expr *value;
     } let;
     struct {
@@ -223,7 +254,7 @@ struct Stmt {
       StmtList yes, no;
     } if_;
     struct {
-      const char *var;
+      Name var;
       Expr *list;
       StmtList body;
     } for_;
@@ -248,18 +279,20 @@ struct Stmt {
     struct {
       const char *name;
       Span name_span;
+      bool is_fn; /* written with `fn`: a helper; otherwise forward or a hook */
       ParamList params;
-      VEC(TypeExpr *) results; /* empty = not declared */
+      TypeList results; /* empty = not declared */
       StmtList body;
     } method;
-    VEC(RenameItem) rename;
+    RenameList rename;
     struct {
-      /* `data x = npy(...)`: keyword data, name x, values {npy(...)}.  `steps 200`: keyword steps,
-       * values {200}.  `budget all_reduce over tp <= 4 per layer`: words kept in `words`. */
+      /* `data x = npy(...)`: keyword data, name x, parts {-, npy(...)}.  `steps 200`: keyword
+       * steps, parts {-, 200}. */
       const char *keyword;
+      Span keyword_span;
       const char *name; /* or NULL */
-      ExprList values;
-      VEC(const char *) words; /* soft words between values, in order */
+      Span name_span;
+      SettingParts parts;
     } setting;
   } as;
 };
@@ -277,16 +310,20 @@ typedef enum ItemKind {
 
 typedef struct ConfigItem {
   const char *name;
+  Span name_span;
   TypeExpr *type; /* or NULL: taken from the value */
   Expr *value;
   Span span;
 } ConfigItem;
+typedef VEC(ConfigItem) ConfigList;
 
 typedef struct MeshDim {
   const char *name;
+  Span name_span;
   Expr *size;
   Span span;
 } MeshDim;
+typedef VEC(MeshDim) MeshDimList;
 
 typedef struct Item {
   ItemKind kind;
@@ -298,14 +335,14 @@ typedef struct Item {
       const char *path; /* "nn" or "blocks.dtm" */
       bool quoted;      /* relative to this file */
     } import;
-    VEC(ConfigItem) config;
+    ConfigList config;
     struct {
-      VEC(MeshDim) dims;
+      MeshDimList dims;
       Expr *ranks; /* list, or NULL */
     } mesh;
     struct {
       ParamList params;
-      VEC(TypeExpr *) results;
+      TypeList results;
       StmtList body;
     } fn;
     struct {
@@ -321,13 +358,15 @@ typedef struct Item {
 typedef struct File {
   uint32_t source; /* Sources id */
   VEC(Item *) items;
+  VEC(Span) comments; /* in source order, without the line's end */
 } File;
 
 /* Parses one source file (grammar/). Syntax errors go to `sink`; what could be parsed is returned,
  * with *_ERROR nodes where something could not. Never NULL. */
 File *ast_parse(Arena *arena, Interner *names, DiagSink *sink, uint32_t source);
 
-/* The tree as canonical source text (`dtmc fmt`, --emit=ast); parses back to an equal tree. */
-void ast_print(const File *file, StrBuf *out);
+/* The tree as canonical source text (`dtmc fmt`, --emit=ast); parses back to an equal tree. With
+ * `sources` (may be NULL) comments, blank lines and one-line blocks of the source are kept. */
+void ast_print(const Sources *sources, const File *file, StrBuf *out);
 
 #endif
