@@ -1,66 +1,127 @@
 /* Collectives between ranks: one vtable per transport (local shared memory; MPI; NCCL later).
  *
  * A communicator knows this process's world rank and the world size. Buffers of a collective lie in
- * the rank's arena, which peers can see (local transport: a memfd each peer maps), so collectives
- * work in place without private copies. Every rank calls the same operations in the same order.
- * All entries return 0 or a DTM_RT error code after recording a message that names rank, step,
- * operation and source line; the caller unwinds, nothing hangs beyond `deadline`.
+ * the rank's arena, which peers can see (local transport: one memfd that every rank maps), so
+ * collectives work in place without private copies. Every member of a group calls the same
+ * operations in the same order; groups may overlap and need no set-up.
+ *
+ * All entries return 0 or a code of core/errors.h after the job's one failure message was printed
+ * (it names rank, step, operation and source line); the caller unwinds and returns that code.
+ * Nothing waits longer than `deadline` for a peer that shows no sign of life: every call of
+ * dtm_rt_comm_place or dtm_rt_comm_tick is such a sign.
  */
 #ifndef DTM_RT_COMM_H
 #define DTM_RT_COMM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Element types and reductions carry the numbers of compiler/types (dtype.h, layout.h). */
+/* Element types and reductions carry the numbers of compiler/types (dtype.h, layout.h); a unit test
+ * compares them. */
+typedef enum RtDType {
+  RT_NONE = 0,
+  RT_F64,
+  RT_F32,
+  RT_BF16,
+  RT_F16,
+  RT_F8_E4M3, /* moved, never reduced */
+  RT_F8_E5M2,
+  RT_I64,
+  RT_I32,
+  RT_I16,
+  RT_I8,
+  RT_U8,
+  RT_BOOL,
+  RT_DTYPE_COUNT
+} RtDType;
 
-/* A copy of a box of elements between two dense row-major arrays of the same rank. Strides are in
- * elements. */
+typedef enum RtReduce {
+  RT_REDUCE_NONE = 0,
+  RT_REDUCE_SUM, /* bool: or */
+  RT_REDUCE_AVG, /* floats only; the sum divided by the size of the group */
+  RT_REDUCE_PRODUCT,
+  RT_REDUCE_MAX, /* NaN wins; bool: or */
+  RT_REDUCE_MIN, /* NaN wins; bool: and */
+  RT_REDUCE_AND, /* and, or, xor: integers and bool */
+  RT_REDUCE_OR,
+  RT_REDUCE_XOR,
+  RT_REDUCE_COUNT
+} RtReduce;
+
+size_t dtm_rt_dtype_bytes(int dtype);
+/* A reduction of this type that the transports carry out. */
+bool dtm_rt_reduces(int dtype, int op);
+
+enum { RT_MAX_DIMS = 8 };
+
+/* A copy of a box of elements between two arrays of the same rank. Offsets and strides are in
+ * elements. ndims 0 is one element. A box with a zero extent is empty. */
 typedef struct RtBox {
   int32_t peer; /* world rank to pull from (may be self) */
   int32_t ndims;
-  int64_t extent[8];
-  int64_t src_offset, src_stride[8]; /* in the peer's buffer, elements */
-  int64_t dst_offset, dst_stride[8]; /* in this rank's buffer, elements */
+  int64_t extent[RT_MAX_DIMS];
+  int64_t src_offset, src_stride[RT_MAX_DIMS]; /* in the peer's buffer */
+  int64_t dst_offset, dst_stride[RT_MAX_DIMS]; /* in this rank's buffer */
 } RtBox;
 
-typedef struct RtComm RtComm;
-
-typedef struct RtCommOps {
-  const char *name; /* "local", "mpi" */
-  /* Pulls boxes from peers: all-gather, all-to-all, exchange, permute. `src` and `dst` are offsets
-   * in the arena, the same on every rank. `group` are the world ranks that take part (they
-   * synchronise before reading and before returning). */
-  int (*pull)(RtComm *c, size_t src, size_t dst, int dtype, const RtBox *boxes, size_t nboxes,
-              const int32_t *group, int32_t ngroup);
-  /* dst = reduction over the group of src. Replicated results are bit-equal on all ranks. Elements
-   * count; may be 0. `op` is a ReduceOp; avg divides by ngroup. */
-  int (*all_reduce)(RtComm *c, size_t src, size_t dst, size_t count, int dtype, int op,
-                    const int32_t *group, int32_t ngroup);
-  /* Each rank reduces its own boxes over all members: for rank r of the group, dst box elements =
-   * reduction over g of the box in g's src. boxes[i].peer is ignored. */
-  int (*reduce_scatter)(RtComm *c, size_t src, size_t dst, int dtype, int op, const RtBox *boxes,
-                        size_t nboxes, const int32_t *group, int32_t ngroup);
-  int (*barrier)(RtComm *c, const int32_t *group, int32_t ngroup);
-  /* Host values (not in the arena): rank `root` of the world sends `n` bytes to all. */
-  int (*broadcast_host)(RtComm *c, void *data, size_t n, int32_t root);
-  void (*destroy)(RtComm *c);
-} RtCommOps;
-
-struct RtComm {
-  const RtCommOps *ops;
-  int32_t rank, world;
-  unsigned char *arena; /* this rank's arena */
-  size_t arena_size;
-  double deadline; /* seconds a peer may be late */
-};
-
-/* What a collective belongs to, for messages: set by the executor before each call. */
+/* What a collective or kernel belongs to, for messages. The texts are copied. */
 typedef struct RtPlace {
   int64_t step;
   const char *operation; /* "all-reduce of grad layers.0.w" */
   const char *source;    /* "mlp.dtm:14:13" */
 } RtPlace;
+
+typedef struct RtComm RtComm;
+
+/* `group` holds the distinct world ranks that take part, this rank among them, in the same order on
+ * every member; reductions fold in that order. `src` and `dst` are byte offsets in the arena,
+ * aligned to the element and the same on every rank. */
+typedef struct RtCommOps {
+  const char *name; /* "alone", "local", "mpi" */
+  /* Pulls boxes from peers: all-gather, all-to-all, exchange, permute. Every peer's `src` is
+   * complete when the first byte is read, and nobody reads any more when the call returns. No byte
+   * of `dst` that is written may be one that a peer reads. */
+  int (*pull)(RtComm *c, size_t src, size_t dst, int dtype, const RtBox *boxes, size_t nboxes,
+              const int32_t *group, int32_t ngroup);
+  /* dst = reduction over the group of `count` elements at src; src == dst is fine, other overlap is
+   * not. Results are bit-equal on all ranks and depend on neither chunking nor threads. bf16 and
+   * f16 accumulate in f32 and round once. count may be 0. */
+  int (*all_reduce)(RtComm *c, size_t src, size_t dst, size_t count, int dtype, int op,
+                    const int32_t *group, int32_t ngroup);
+  /* Each rank reduces boxes of its own choice: dst box = reduction over g of the box in g's src.
+   * boxes[i].peer is ignored. No byte of `dst` may be one that a peer reads, with one exception:
+   * src == dst where the boxes of the members are disjoint and source equals destination. */
+  int (*reduce_scatter)(RtComm *c, size_t src, size_t dst, int dtype, int op, const RtBox *boxes,
+                        size_t nboxes, const int32_t *group, int32_t ngroup);
+  int (*barrier)(RtComm *c, const int32_t *group, int32_t ngroup);
+  /* Host values (not in the arena): rank `root` of the world sends `n` bytes to all. */
+  int (*broadcast_host)(RtComm *c, void *data, size_t n, int32_t root);
+  /* *all = bitwise or of `flags` over the world, the same on every rank. Cheap enough for once a
+   * step: this is how ranks agree to stop. */
+  int (*agree)(RtComm *c, uint32_t flags, uint32_t *all);
+  /* Publishes c->place for peers and counts as a sign of life. */
+  void (*publish)(RtComm *c);
+  /* Records the failure of the job and prints it unless another rank was first. Returns `code`. */
+  int (*fail)(RtComm *c, int code, const char *message);
+  /* status: what this rank is going to exit with. Frees c. Waits for nobody. */
+  void (*destroy)(RtComm *c, int status);
+} RtCommOps;
+
+struct RtComm {
+  const RtCommOps *ops;
+  int32_t rank, world;
+  int32_t local_rank, local_world; /* among the ranks on this machine */
+  int32_t threads;                 /* OpenMP threads this rank may use, >= 1 */
+  unsigned char *arena;            /* this rank's arena, 2 MiB aligned, zero at first */
+  size_t arena_size;
+  double deadline; /* seconds a peer may go without a sign of life */
+  RtPlace place;
+};
+
+/* Says what this rank does from now on; call it before every action. About 50 ns. */
 void dtm_rt_comm_place(RtComm *c, RtPlace place);
+/* A sign of life inside one long action (saving, reading). */
+void dtm_rt_comm_tick(RtComm *c);
 
 #endif

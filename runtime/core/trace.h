@@ -1,0 +1,20 @@
+/* A trace of actions in Chrome's trace event format (chrome://tracing, Perfetto). */
+#ifndef DTM_RT_TRACE_H
+#define DTM_RT_TRACE_H
+
+#include "comm/comm.h"
+
+typedef struct RtTrace RtTrace;
+
+/* NULL path: returns NULL, and every function accepts NULL and does nothing. */
+RtTrace *dtm_rt_trace_open(const char *path, const RtComm *comm);
+/* Nanoseconds of the monotonic clock, shared by all ranks of one machine. */
+uint64_t dtm_rt_trace_now(void);
+/* One finished action. `category`: "kernel", "matmul", "collective", "data", "save". Strings must
+ * outlive the trace. Keeps the last 1 Mi events of a rank. */
+void dtm_rt_trace_event(RtTrace *t, const char *name, const char *category, const char *source,
+                        int64_t step, uint64_t begin, uint64_t end);
+/* Collective over the world: every rank appends its events to the one file in turn. */
+int dtm_rt_trace_close(RtTrace *t, RtComm *comm);
+
+#endif
