@@ -1,0 +1,33 @@
+/* codegen: kernels (and constant bytes) to an object file, through LLVM.
+ *
+ * The only user of LLVM is libdtm_llvm.so, loaded on first use; this header is its door. */
+#ifndef DTM_CODEGEN_CODEGEN_H
+#define DTM_CODEGEN_CODEGEN_H
+
+#include "kernel/kernel.h"
+
+typedef struct CodegenOptions {
+  const char *march; /* "native" or NULL: this machine; else a CPU name LLVM knows */
+  bool verify;       /* run LLVM's verifier (tests, debug builds) */
+} CodegenOptions;
+
+typedef enum CodegenOutput { CODEGEN_OBJECT = 1, CODEGEN_LLVM, CODEGEN_ASM } CodegenOutput;
+
+/* Constant bytes the object exports: `dtm_image` and its size `dtm_image_size` (u64). */
+typedef struct CodegenImage {
+  const void *data;
+  size_t size;
+} CodegenImage;
+
+/* Emits one module: every kernel as a local function, `dtm_kernels` (table of their addresses, in
+ * order), `dtm_kernels_count` (u64), `dtm_cpu_features` (NUL-terminated "+avx2,..." that the code
+ * needs), and the image when not NULL. *bytes lives in `arena`. On failure returns false with
+ * *error (in `arena`): no such CPU, LLVM cannot be loaded. */
+bool codegen_emit(Arena *arena, Kernel *const *kernels, uint32_t nkernels,
+                  const CodegenImage *image, const CodegenOptions *options, CodegenOutput output,
+                  const void **bytes, size_t *size, const char **error);
+
+/* The kernel function type. */
+typedef void KernelFn(void *const *bufs, const int64_t *ints, int64_t begin, int64_t end);
+
+#endif
