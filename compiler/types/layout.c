@@ -1,6 +1,8 @@
 /* Layouts and tensor types: see layout.h. */
 #include "types/layout.h"
 
+#include "runtime/abi/blocks.h"
+
 #include <string.h>
 
 static const char *const reduce_names[REDUCE_COUNT] = {
@@ -115,27 +117,21 @@ int64_t type_elements(const TensorType *t) {
   return n;
 }
 
+_Static_assert(sizeof(Place) == sizeof(AbiPlace) &&
+                   sizeof(Layout) == sizeof(AbiPlace[DTM_MAX_AXES]) &&
+                   (int)DTM_MAX_DIMS == (int)ABI_MAX_DIMS,
+               "layouts are read by the chunk rule shared with the runtime");
+
 void chunk(int64_t extent, int64_t parts, int64_t r, int64_t *begin, int64_t *length) {
-  int64_t c = (extent + parts - 1) / parts;
-  int64_t lo = c * r < extent ? c * r : extent, hi = c * (r + 1) < extent ? c * (r + 1) : extent;
-  *begin = lo;
-  *length = hi - lo;
+  abi_chunk(extent, parts, r, begin, length);
 }
 
 Block type_block(const TensorType *t, const int64_t coord[DTM_MAX_AXES]) {
   Block b = {0};
-  for (uint32_t d = 0; d < t->rank; d++) {
-    uint8_t axes[DTM_MAX_AXES];
-    uint32_t n = layout_dim_axes(&t->layout, d, axes);
-    int64_t offset = 0, extent = t->shape[d];
-    for (uint32_t i = 0; i < n; i++) {
-      int64_t begin;
-      chunk(extent, t->mesh->size[axes[i]], coord[axes[i]], &begin, &extent);
-      offset += begin;
-    }
-    b.offset[d] = n && extent == 0 ? t->shape[d] : offset;
-    b.extent[d] = extent;
-  }
+  AbiPlace at[ABI_MAX_AXES];
+  memcpy(at, t->layout.at, sizeof at);
+  for (uint32_t d = 0; d < t->rank; d++)
+    abi_block_dim(t->shape[d], d, at, t->mesh->size, coord, &b.offset[d], &b.extent[d]);
   return b;
 }
 

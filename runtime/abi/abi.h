@@ -1,0 +1,328 @@
+/* The image: what the compiler hands to the runtime beside the kernels' code.
+ *
+ * One flat, versioned, position-independent blob: a header, then tables of fixed-size records.
+ * Records refer to each other by index and to strings by byte offset, never by pointer. Writer
+ * (compiler/plan) and reader (runtime/abi/image.h) share the record types and the one list of
+ * tables below, so they cannot drift; a signature over all record sizes and the version refuses an
+ * image of another build.
+ *
+ * Index 0 of `type`, `mesh`, `sym` and offset 0 of `string` mean "none" / "". All other tables
+ * start at 0. Everything here is the same for every rank: what differs between ranks (extents of
+ * blocks, offsets, groups) follows from `type` records by the chunk rule of blocks.h at start.
+ */
+#ifndef DTM_RT_ABI_H
+#define DTM_RT_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ABI_VERSION = 1, ABI_MAX_AXES = 8, ABI_MAX_DIMS = 8, ABI_ALIGN = 64 };
+#define ABI_MAGIC 0x474d494d54440a1aull
+
+/* Element types; the numbers of compiler/types/dtype.h (asserted by the writer).
+ * X(enum, name, bytes, safetensors name) */
+#define ABI_DTYPES(X)                                                                              \
+  X(F64, "f64", 8, "F64")                                                                          \
+  X(F32, "f32", 4, "F32")                                                                          \
+  X(BF16, "bf16", 2, "BF16")                                                                       \
+  X(F16, "f16", 2, "F16")                                                                          \
+  X(F8_E4M3, "f8_e4m3", 1, "F8_E4M3")                                                              \
+  X(F8_E5M2, "f8_e5m2", 1, "F8_E5M2")                                                              \
+  X(I64, "i64", 8, "I64")                                                                          \
+  X(I32, "i32", 4, "I32")                                                                          \
+  X(I16, "i16", 2, "I16")                                                                          \
+  X(I8, "i8", 1, "I8")                                                                             \
+  X(U8, "u8", 1, "U8")                                                                             \
+  X(BOOL, "bool", 1, "BOOL")
+
+typedef enum AbiDType {
+  ABI_NONE = 0,
+#define X(id, name, bytes, st) ABI_##id,
+  ABI_DTYPES(X)
+#undef X
+      ABI_DTYPE_COUNT
+} AbiDType;
+
+/* Reductions; the numbers of compiler/types/layout.h. */
+typedef enum AbiReduce {
+  ABI_REDUCE_NONE = 0,
+  ABI_SUM,
+  ABI_AVG,
+  ABI_PRODUCT,
+  ABI_MAX,
+  ABI_MIN,
+  ABI_AND,
+  ABI_OR,
+  ABI_XOR
+} AbiReduce;
+
+typedef enum AbiPlaceKind { ABI_REPLICATE = 0, ABI_SHARD, ABI_PARTIAL } AbiPlaceKind;
+
+/* Placement on one mesh axis; same bytes as the compiler's Place. */
+typedef struct AbiPlace {
+  uint8_t kind, dim, order, op;
+} AbiPlace;
+
+typedef struct AbiMesh {
+  uint32_t name;
+  uint32_t naxes;
+  uint32_t axis[ABI_MAX_AXES]; /* strings */
+  int64_t size[ABI_MAX_AXES];
+  int64_t nranks;
+  uint32_t ranks; /* `rank` table: row-major position -> world rank */
+  uint32_t zero;
+} AbiMesh;
+
+typedef struct AbiType {
+  uint32_t dtype, rank, mesh, zero;
+  int64_t shape[ABI_MAX_DIMS]; /* global extents */
+  AbiPlace at[ABI_MAX_AXES];
+} AbiType;
+
+/* Integers that differ between ranks, evaluated once at start in table order (operands precede
+ * their users). sym[0] is the constant 0. */
+typedef enum AbiSymOp {
+  ABI_SYM_CONST = 0, /* imm */
+  ABI_SYM_EXTENT,    /* local extent of type a along dim b */
+  ABI_SYM_OFFSET,    /* first global index of this rank's block of type a along dim b */
+  ABI_SYM_COORD,     /* coordinate of this rank on axis b of mesh a */
+  ABI_SYM_ADD,       /* sym a + sym b */
+  ABI_SYM_SUB,
+  ABI_SYM_MUL,
+  ABI_SYM_DIV, /* rounded down; operands not negative, x / 0 = 0 */
+  ABI_SYM_CEIL_DIV,
+  ABI_SYM_MOD,
+  ABI_SYM_MIN,
+  ABI_SYM_MAX,
+  ABI_SYM_EQ /* 1 or 0 */
+} AbiSymOp;
+
+typedef struct AbiSym {
+  uint32_t op, a, b, zero;
+  int64_t imm;
+} AbiSym;
+
+/* A variable: lives in the arena at `offset` for the whole run. */
+typedef enum AbiVarKind {
+  ABI_VAR_PARAM = 1,
+  ABI_VAR_BUFFER,
+  ABI_VAR_OPTIMIZER,
+  ABI_VAR_ACCUMULATOR
+} AbiVarKind;
+
+typedef struct AbiVar {
+  uint32_t kind;
+  uint32_t name;         /* in our checkpoints */
+  uint32_t foreign_name; /* in foreign checkpoints; 0 = name */
+  uint32_t transposed;   /* foreign storage is the transpose (rank 2) */
+  uint32_t type;
+  uint32_t param;  /* OPTIMIZER, ACCUMULATOR: index of the parameter it belongs to */
+  int64_t chunks;  /* sharding of dim 0 applies to each of n chunks; 1 = none */
+  uint64_t offset; /* bytes in the arena */
+  uint32_t source; /* "mlp.dtm:9:3" of the declaration */
+  uint32_t zero;
+} AbiVar;
+
+/* A source of batches of one program. */
+typedef struct AbiSource {
+  uint32_t program;
+  uint32_t name;       /* for --data name=path */
+  uint32_t reader;     /* "npy", "idx", "text", "bin", "raw" */
+  uint32_t path;       /* as written; relative to the .dtm file's folder */
+  uint32_t file_dtype; /* raw: stated, else 0 */
+  uint32_t type;       /* one batch, dim 0 is the batch, with its placement */
+  int64_t below;       /* integers must be in [0, below); 0 = unchecked */
+  double scale;    /* value * scale when the batch is a float type and the file is not; 1 = none */
+  uint32_t source; /* "mlp.dtm:40:3" */
+  uint32_t zero;
+} AbiSource;
+
+typedef enum AbiRole { ABI_LOSS = 1, ABI_METRIC, ABI_PRINT } AbiRole;
+
+/* A value handed out. It is Replicate when it arrives here (its gathering is part of the program).
+ * Losses and metrics are scalars; over an eval pass they combine as the mean of batches weighted by
+ * the number of valid samples. */
+typedef struct AbiOutput {
+  uint32_t program;
+  uint32_t name;
+  uint32_t role; /* AbiRole */
+  uint32_t type;
+  uint64_t offset; /* bytes in the arena */
+  uint32_t source;
+  uint32_t zero;
+} AbiOutput;
+
+typedef enum AbiProgramKind {
+  ABI_PROGRAM_INIT = 0,
+  ABI_PROGRAM_TRAIN,
+  ABI_PROGRAM_EVAL,
+  ABI_PROGRAM_INFER,
+  ABI_PROGRAM_COUNT
+} AbiProgramKind;
+
+/* The `program` table has ABI_PROGRAM_COUNT records; one without actions and `present` 0 is absent.
+ * With accumulation n > 1 the actions of phases FORWARD and BACKWARD run n times, then the others
+ * once; they stand in this order. */
+typedef struct AbiProgram {
+  uint32_t present;
+  uint32_t actions, nactions;
+  uint32_t looped;       /* the first `looped` actions belong to FORWARD and BACKWARD */
+  int64_t batch;         /* global samples of one batch; 0 = no data source */
+  int64_t steps, epochs; /* steps 0 = by epochs */
+  int64_t accumulate;    /* batches of one step */
+  int64_t eval_every;    /* steps; 0 = at the end */
+  int64_t save_every;    /* steps; 0 = at the end */
+  uint32_t save;         /* path or 0 */
+  uint32_t shuffle, drop_last;
+  uint32_t loss;       /* index in `output` + 1; 0 = none */
+  uint64_t live_bound; /* bytes: largest sum of live buffers, variables not counted */
+  uint64_t height;     /* bytes used above the variables */
+} AbiProgram;
+
+typedef enum AbiActionKind {
+  ABI_ACTION_NONE = 0,
+  ABI_KERNEL, /* code = index in the kernel table; args: its ints; see AbiKernelFn */
+  ABI_MATMUL, /* code = index in `matmul`; buffers a, b, out [, bias] */
+  ABI_PULL,   /* buffers src, dst with from and to types: every rank pulls the blocks it lacks */
+  ABI_ALL_REDUCE,     /* buffers src, dst [, src, dst ...]; axes, code = AbiReduce */
+  ABI_REDUCE_SCATTER, /* buffers src, dst; axes, code = AbiReduce */
+  ABI_SLICE,   /* buffers src, dst: local copy of this rank's block of dst out of that of src */
+  ABI_FILL,    /* buffers src, dst; axes, code = AbiReduce: Replicate or Shard -> Partial, local */
+  ABI_COPY,    /* buffers src, dst: same block */
+  ABI_LIBRARY, /* code = AbiLibrary; args: its parameters, see runtime/core/library.h */
+  ABI_INPUT,   /* code = index in `source`; buffers dst */
+  ABI_OUTPUT,  /* code = index in `output`; buffers src */
+  ABI_ACTION_COUNT
+} AbiActionKind;
+
+typedef enum AbiPhase { ABI_FORWARD = 0, ABI_BACKWARD, ABI_REDUCE, ABI_OPTIMIZER } AbiPhase;
+
+/* Library operators. `ints` after the name are the args. */
+typedef enum AbiLibrary {
+  ABI_LIB_NONE = 0,
+  ABI_LIB_SORT,               /* x -> values, indices; dim, descending */
+  ABI_LIB_TOPK,               /* x -> values, indices; dim, k */
+  ABI_LIB_CUMSUM,             /* x -> y; dim, reverse */
+  ABI_LIB_GATHER,             /* x, index -> y; dim */
+  ABI_LIB_SCATTER_ADD,        /* x, index, source -> y; dim */
+  ABI_LIB_INDEX_SELECT,       /* x, index -> y; dim */
+  ABI_LIB_EMBEDDING,          /* ids, weight -> y; rows outside the weight's block give 0 */
+  ABI_LIB_EMBEDDING_BACKWARD, /* g, ids -> dweight; ids outside its block are skipped */
+  ABI_LIB_COUNT
+} AbiLibrary;
+
+/* out[b.., m, n] = sum_k a[b.., m, k] * b[b.., k, n] (+ bias[n]) with any strides (in elements; 0 =
+ * broadcast). All fields but the flags are indices in `sym`. */
+enum { ABI_MATMUL_BATCH = 4 };
+typedef enum AbiActivation {
+  ABI_ACT_NONE = 0,
+  ABI_ACT_RELU,
+  ABI_ACT_GELU, /* exact */
+  ABI_ACT_GELU_TANH,
+  ABI_ACT_TANH,
+  ABI_ACT_SIGMOID
+} AbiActivation;
+
+typedef struct AbiMatmul {
+  uint32_t nbatch;
+  uint32_t batch[ABI_MATMUL_BATCH];   /* extents */
+  uint32_t a_batch[ABI_MATMUL_BATCH]; /* strides */
+  uint32_t b_batch[ABI_MATMUL_BATCH];
+  uint32_t out_batch[ABI_MATMUL_BATCH];
+  uint32_t m, n, k;
+  uint32_t a_m, a_k, b_k, b_n, out_m, out_n; /* strides */
+  uint32_t bias;                             /* 1: fourth buffer, contiguous [n] */
+  uint32_t activation;                       /* AbiActivation, after the bias */
+} AbiMatmul;
+
+/* An operand of an action: where it lies, and what it is there. */
+typedef struct AbiBuffer {
+  uint64_t offset; /* bytes in the arena; ABI_STEP_OFFSET for the step block */
+  uint32_t type;   /* 0 for the step block and scratch */
+  uint32_t zero;
+} AbiBuffer;
+
+typedef struct AbiAction {
+  uint32_t kind;   /* AbiActionKind */
+  uint32_t phase;  /* AbiPhase */
+  uint32_t name;   /* operation, for messages: "linear", "all-reduce of grad layers.0.w" */
+  uint32_t source; /* "mlp.dtm:14:13" */
+  uint32_t mesh;   /* ranks outside it skip the action */
+  uint32_t code;
+  uint32_t axes;              /* bit set of mesh axes of a collective */
+  uint32_t buffers, nbuffers; /* range of `buffer`; inputs first, then outputs */
+  uint32_t args, nargs;       /* range of `arg`: indices in `sym` */
+  uint32_t outputs;           /* the last `outputs` buffers are written */
+} AbiAction;
+
+/* A generated kernel. Its grid has `ints[0]` iterations; the executor cuts them into pieces of
+ * `ints[1]` (at least 1; chosen from sizes alone, so that results do not depend on threads) and may
+ * run pieces in any order on any thread.
+ *   buffers  addresses of the action's buffers
+ *   ints     the action's args evaluated for this rank
+ *   [begin, end)  iterations of one piece */
+typedef void (*AbiKernelFn)(unsigned char *const *buffers, const int64_t *ints, int64_t begin,
+                            int64_t end);
+
+/* Lies at arena offset 0; kernels that need it get it as a buffer. */
+enum { ABI_STEP_OFFSET = 0, ABI_STEP_BYTES = 64 };
+typedef struct AbiStep {
+  uint64_t seed;
+  int64_t step;  /* of the optimizer, from 0; value of the operator `step` */
+  int64_t micro; /* which of the accumulated batches of this step */
+  int64_t valid; /* samples of this batch that are not padding */
+} AbiStep;
+
+/* The one list of tables: X(name, record). */
+#define ABI_TABLES(X)                                                                              \
+  X(string, char)                                                                                  \
+  X(mesh, AbiMesh)                                                                                 \
+  X(rank, int32_t)                                                                                 \
+  X(type, AbiType)                                                                                 \
+  X(sym, AbiSym)                                                                                   \
+  X(var, AbiVar)                                                                                   \
+  X(source, AbiSource)                                                                             \
+  X(output, AbiOutput)                                                                             \
+  X(program, AbiProgram)                                                                           \
+  X(action, AbiAction)                                                                             \
+  X(buffer, AbiBuffer)                                                                             \
+  X(arg, uint32_t)                                                                                 \
+  X(matmul, AbiMatmul)
+
+typedef struct AbiTable {
+  uint64_t offset; /* bytes from the start of the image; 8-aligned */
+  uint64_t count;  /* records */
+} AbiTable;
+
+typedef struct AbiHeader {
+  uint64_t magic;
+  uint32_t version, nkernels;
+  uint64_t signature; /* abi_signature() of the writer */
+  uint64_t size;      /* bytes of the whole image */
+  uint64_t hash;      /* of the plan: all ranks of a run must agree */
+  uint64_t seed;
+  uint64_t arena_size;      /* bytes every rank maps */
+  uint64_t persistent_size; /* step block and variables: [0, persistent_size) */
+  uint32_t path;            /* of the .dtm file, absolute */
+  uint32_t compiler;        /* "dtmc 0.1.0" */
+  uint32_t world;           /* mesh of all ranks */
+  uint32_t zero;
+#define X(name, T) AbiTable name;
+  ABI_TABLES(X)
+#undef X
+} AbiHeader;
+
+/* Changes when a record or the list of tables changes. */
+static inline uint64_t abi_signature(void) {
+  uint64_t h = ABI_VERSION;
+#define X(name, T) h = h * 0x100000001b3ull + sizeof(T);
+  ABI_TABLES(X)
+#undef X
+  return h * 0x100000001b3ull + sizeof(AbiHeader) + ABI_ACTION_COUNT * 64 + ABI_LIB_COUNT;
+}
+
+/* What the object file of a compiled program defines. */
+extern const unsigned char dtm_image[];
+extern const AbiKernelFn dtm_kernels[];
+
+#endif

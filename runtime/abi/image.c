@@ -1,0 +1,162 @@
+/* Reading an image: see image.h. Every index an executor follows is checked here, so that a damaged
+ * or foreign image is refused instead of followed. */
+#include "runtime/abi/image.h"
+
+#include <string.h>
+
+size_t abi_dtype_bytes(uint32_t dtype) {
+  static const uint8_t bytes[ABI_DTYPE_COUNT] = {
+#define X(id, name, n, st) [ABI_##id] = n,
+      ABI_DTYPES(X)
+#undef X
+  };
+  return dtype < ABI_DTYPE_COUNT ? bytes[dtype] : 0;
+}
+
+const char *abi_dtype_name(uint32_t dtype) {
+  static const char *const names[ABI_DTYPE_COUNT] = {
+#define X(id, name, n, st) [ABI_##id] = name,
+      ABI_DTYPES(X)
+#undef X
+  };
+  return dtype < ABI_DTYPE_COUNT && names[dtype] ? names[dtype] : "?";
+}
+
+int64_t abi_mesh_position(const Image *image, const AbiMesh *mesh, int32_t rank) {
+  for (int64_t p = 0; p < mesh->nranks; p++)
+    if (image->rank[mesh->ranks + (uint64_t)p] == rank) return p;
+  return -1;
+}
+
+static int meshes_valid(const Image *im) {
+  for (uint64_t i = 1; i < im->mesh_count; i++) {
+    const AbiMesh *m = &im->mesh[i];
+    if (m->naxes > ABI_MAX_AXES || m->nranks < 1 || m->ranks + (uint64_t)m->nranks > im->rank_count)
+      return 0;
+    int64_t n = 1;
+    for (uint32_t a = 0; a < m->naxes; a++) {
+      if (m->size[a] < 1) return 0;
+      n *= m->size[a];
+    }
+    if (n != m->nranks) return 0;
+  }
+  return 1;
+}
+
+static int types_valid(const Image *im) {
+  for (uint64_t i = 1; i < im->type_count; i++) {
+    const AbiType *t = &im->type[i];
+    if (t->dtype == 0 || t->dtype >= ABI_DTYPE_COUNT || t->rank > ABI_MAX_DIMS || t->mesh == 0 ||
+        t->mesh >= im->mesh_count)
+      return 0;
+    for (uint32_t a = 0; a < ABI_MAX_AXES; a++)
+      if (t->at[a].kind != ABI_REPLICATE && a >= im->mesh[t->mesh].naxes) return 0;
+  }
+  return 1;
+}
+
+static int syms_valid(const Image *im) {
+  for (uint64_t i = 0; i < im->sym_count; i++) {
+    const AbiSym *s = &im->sym[i];
+    switch ((AbiSymOp)s->op) {
+    case ABI_SYM_CONST:
+      break;
+    case ABI_SYM_EXTENT:
+    case ABI_SYM_OFFSET:
+      if (s->a == 0 || s->a >= im->type_count || s->b >= im->type[s->a].rank) return 0;
+      break;
+    case ABI_SYM_COORD:
+      if (s->a == 0 || s->a >= im->mesh_count || s->b >= im->mesh[s->a].naxes) return 0;
+      break;
+    case ABI_SYM_ADD:
+    case ABI_SYM_SUB:
+    case ABI_SYM_MUL:
+    case ABI_SYM_DIV:
+    case ABI_SYM_CEIL_DIV:
+    case ABI_SYM_MOD:
+    case ABI_SYM_MIN:
+    case ABI_SYM_MAX:
+    case ABI_SYM_EQ:
+      if (s->a >= i || s->b >= i) return 0;
+      break;
+    }
+    if (s->op > ABI_SYM_EQ) return 0;
+  }
+  return 1;
+}
+
+static int actions_valid(const Image *im) {
+  for (uint64_t i = 0; i < im->action_count; i++) {
+    const AbiAction *a = &im->action[i];
+    if (a->kind == ABI_ACTION_NONE || a->kind >= ABI_ACTION_COUNT || a->mesh >= im->mesh_count ||
+        (uint64_t)a->buffers + a->nbuffers > im->buffer_count ||
+        (uint64_t)a->args + a->nargs > im->arg_count || a->outputs > a->nbuffers ||
+        a->name >= im->string_count || a->source >= im->string_count)
+      return 0;
+    if ((a->kind == ABI_KERNEL && (a->code >= im->header->nkernels || a->nargs < 2)) ||
+        (a->kind == ABI_MATMUL && a->code >= im->matmul_count) ||
+        (a->kind == ABI_LIBRARY && a->code >= ABI_LIB_COUNT) ||
+        (a->kind == ABI_INPUT && a->code >= im->source_count) ||
+        (a->kind == ABI_OUTPUT && a->code >= im->output_count))
+      return 0;
+  }
+  for (uint64_t i = 0; i < im->buffer_count; i++)
+    if (im->buffer[i].type >= im->type_count || im->buffer[i].offset > im->header->arena_size)
+      return 0;
+  for (uint64_t i = 0; i < im->arg_count; i++)
+    if (im->arg[i] >= im->sym_count) return 0;
+  if (im->program_count != ABI_PROGRAM_COUNT) return 0;
+  for (uint64_t i = 0; i < im->program_count; i++) {
+    const AbiProgram *p = &im->program[i];
+    if ((uint64_t)p->actions + p->nactions > im->action_count || p->looped > p->nactions ||
+        p->loss > im->output_count)
+      return 0;
+  }
+  return 1;
+}
+
+static int names_valid(const Image *im) {
+  for (uint64_t i = 0; i < im->var_count; i++) {
+    const AbiVar *v = &im->var[i];
+    if (v->type == 0 || v->type >= im->type_count || v->name >= im->string_count ||
+        v->foreign_name >= im->string_count || v->source >= im->string_count || v->chunks < 1)
+      return 0;
+  }
+  for (uint64_t i = 0; i < im->source_count; i++) {
+    const AbiSource *s = &im->source[i];
+    if (s->type == 0 || s->type >= im->type_count || s->name >= im->string_count ||
+        s->reader >= im->string_count || s->path >= im->string_count)
+      return 0;
+  }
+  for (uint64_t i = 0; i < im->output_count; i++)
+    if (im->output[i].type == 0 || im->output[i].type >= im->type_count ||
+        im->output[i].name >= im->string_count)
+      return 0;
+  return 1;
+}
+
+const char *abi_image_open(const unsigned char *data, size_t size, Image *image) {
+  const AbiHeader *h = (const AbiHeader *)(const void *)data;
+  memset(image, 0, sizeof *image);
+  if (size < sizeof *h || h->magic != ABI_MAGIC) return "the embedded program is not a dtm image";
+  if (h->version != ABI_VERSION || h->signature != abi_signature())
+    return "the embedded program was made by another version of dtmc";
+  if (h->size != size) return "the embedded program is truncated";
+  image->header = h;
+#define X(name, T)                                                                                 \
+  if (h->name.offset % 8 || h->name.offset > size ||                                               \
+      h->name.count > (size - h->name.offset) / sizeof(T))                                         \
+    return "the embedded program has a table out of range";                                        \
+  image->name = (const T *)(const void *)(data + h->name.offset);                                  \
+  image->name##_count = h->name.count;
+  ABI_TABLES(X)
+#undef X
+  if (image->string_count == 0 || image->string[image->string_count - 1] != 0 ||
+      image->sym_count == 0 || image->type_count == 0 || image->mesh_count == 0 || h->world == 0 ||
+      h->world >= image->mesh_count || h->path >= image->string_count)
+    return "the embedded program is damaged";
+  if (!meshes_valid(image) || !types_valid(image) || !syms_valid(image) || !actions_valid(image) ||
+      !names_valid(image))
+    return "the embedded program has a reference out of range";
+  return NULL;
+}
