@@ -8,9 +8,13 @@
 
 #include "ir/graph.h"
 
+/* `operand` when the value of the expression itself is redistributed: a returned value or an
+ * argument whose layout is not the declared one. */
+enum { FIX_VALUE = 0x7fffffff };
+
 struct FixCandidate {
   Span node;        /* span of the expression whose node failed */
-  uint32_t operand; /* which operand is redistributed before the node */
+  uint32_t operand; /* which operand is redistributed before the node, or FIX_VALUE */
   Span text;        /* span of the operand's expression, for the paste-able replacement */
   TensorType from, to;
 };
