@@ -16,6 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/abi/sym.h"
+
 enum { ABI_VERSION = 1, ABI_MAX_AXES = 8, ABI_MAX_DIMS = 8, ABI_ALIGN = 64 };
 #define ABI_MAGIC 0x474d494d54440a1aull
 
@@ -78,29 +80,6 @@ typedef struct AbiType {
   int64_t shape[ABI_MAX_DIMS]; /* global extents */
   AbiPlace at[ABI_MAX_AXES];
 } AbiType;
-
-/* Integers that differ between ranks, evaluated once at start in table order (operands precede
- * their users). sym[0] is the constant 0. */
-typedef enum AbiSymOp {
-  ABI_SYM_CONST = 0, /* imm */
-  ABI_SYM_EXTENT,    /* local extent of type a along dim b */
-  ABI_SYM_OFFSET,    /* first global index of this rank's block of type a along dim b */
-  ABI_SYM_COORD,     /* coordinate of this rank on axis b of mesh a */
-  ABI_SYM_ADD,       /* sym a + sym b */
-  ABI_SYM_SUB,
-  ABI_SYM_MUL,
-  ABI_SYM_DIV, /* rounded down; operands not negative, x / 0 = 0 */
-  ABI_SYM_CEIL_DIV,
-  ABI_SYM_MOD,
-  ABI_SYM_MIN,
-  ABI_SYM_MAX,
-  ABI_SYM_EQ /* 1 or 0 */
-} AbiSymOp;
-
-typedef struct AbiSym {
-  uint32_t op, a, b, zero;
-  int64_t imm;
-} AbiSym;
 
 /* A variable: lives in the arena at `offset` for the whole run. */
 typedef enum AbiVarKind {
@@ -182,7 +161,7 @@ typedef struct AbiProgram {
 typedef enum AbiActionKind {
   ABI_ACTION_NONE = 0,
   ABI_KERNEL, /* code = index in the kernel table; args: its ints; see AbiKernelFn */
-  ABI_MATMUL, /* code = index in `matmul`; buffers a, b, out [, bias] */
+  ABI_MATMUL, /* code = index in `matmul`; buffers a, b [, bias] [, addend], out */
   ABI_PULL,   /* buffers src, dst with from and to types: every rank pulls the blocks it lacks */
   ABI_ALL_REDUCE,     /* buffers src, dst [, src, dst ...]; axes, code = AbiReduce */
   ABI_REDUCE_SCATTER, /* buffers src, dst; axes, code = AbiReduce */
@@ -211,14 +190,15 @@ typedef enum AbiLibrary {
   ABI_LIB_COUNT
 } AbiLibrary;
 
-/* out[b.., m, n] = sum_k a[b.., m, k] * b[b.., k, n] (+ bias[n]) with any strides (in elements; 0 =
- * broadcast). All fields but the flags are indices in `sym`. */
+/* out[b.., m, n] = act(sum_k a[b.., m, k] * b[b.., k, n] + bias[n]) + addend[b.., m, n] with any
+ * strides (in elements; 0 = broadcast). All fields but the flags are indices in `sym`. */
 enum { ABI_MATMUL_BATCH = 4 };
 typedef enum AbiActivation {
   ABI_ACT_NONE = 0,
   ABI_ACT_RELU,
   ABI_ACT_GELU, /* exact */
   ABI_ACT_GELU_TANH,
+  ABI_ACT_SILU,
   ABI_ACT_TANH,
   ABI_ACT_SIGMOID
 } AbiActivation;
@@ -231,8 +211,9 @@ typedef struct AbiMatmul {
   uint32_t out_batch[ABI_MATMUL_BATCH];
   uint32_t m, n, k;
   uint32_t a_m, a_k, b_k, b_n, out_m, out_n; /* strides */
-  uint32_t bias;                             /* 1: fourth buffer, contiguous [n] */
-  uint32_t activation;                       /* AbiActivation, after the bias */
+  uint32_t bias;       /* 1: the next buffer is a contiguous [n], added first */
+  uint32_t activation; /* AbiActivation, then applied */
+  uint32_t addend;     /* 1: the next buffer, laid out like out, is added last; may be out itself */
 } AbiMatmul;
 
 /* An operand of an action: where it lies, and what it is there. */
@@ -255,14 +236,11 @@ typedef struct AbiAction {
   uint32_t outputs;           /* the last `outputs` buffers are written */
 } AbiAction;
 
-/* A generated kernel. Its grid has `ints[0]` iterations; the executor cuts them into pieces of
- * `ints[1]` (at least 1; chosen from sizes alone, so that results do not depend on threads) and may
- * run pieces in any order on any thread.
+/* A generated kernel: tasks [begin, end) of [0, tasks). Tasks may run in any order on any thread;
+ * results do not depend on how they are split.
  *   buffers  addresses of the action's buffers
- *   ints     the action's args evaluated for this rank
- *   [begin, end)  iterations of one piece */
-typedef void (*AbiKernelFn)(unsigned char *const *buffers, const int64_t *ints, int64_t begin,
-                            int64_t end);
+ *   ints     the action's args evaluated for this rank */
+typedef void AbiKernelFn(void *const *buffers, const int64_t *ints, int64_t begin, int64_t end);
 
 /* Lies at arena offset 0; kernels that need it get it as a buffer. */
 enum { ABI_STEP_OFFSET = 0, ABI_STEP_BYTES = 64 };
@@ -279,7 +257,7 @@ typedef struct AbiStep {
   X(mesh, AbiMesh)                                                                                 \
   X(rank, int32_t)                                                                                 \
   X(type, AbiType)                                                                                 \
-  X(sym, AbiSym)                                                                                   \
+  X(sym, RtSym)                                                                                    \
   X(var, AbiVar)                                                                                   \
   X(source, AbiSource)                                                                             \
   X(output, AbiOutput)                                                                             \
@@ -323,6 +301,9 @@ static inline uint64_t abi_signature(void) {
 
 /* What the object file of a compiled program defines. */
 extern const unsigned char dtm_image[];
-extern const AbiKernelFn dtm_kernels[];
+extern const uint64_t dtm_image_size;
+extern AbiKernelFn *const dtm_kernels[];
+extern const uint64_t dtm_kernels_count;
+extern const char dtm_cpu_features[]; /* "+avx2,+fma": what the code needs of the machine */
 
 #endif

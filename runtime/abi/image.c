@@ -57,30 +57,35 @@ static int types_valid(const Image *im) {
 
 static int syms_valid(const Image *im) {
   for (uint64_t i = 0; i < im->sym_count; i++) {
-    const AbiSym *s = &im->sym[i];
-    switch ((AbiSymOp)s->op) {
-    case ABI_SYM_CONST:
+    const RtSym *s = &im->sym[i];
+    const int before = s->a >= 0 && (uint64_t)s->a < i && s->b >= 0 && (uint64_t)s->b < i;
+    switch ((RtSymOp)s->op) {
+    case RT_SYM_NONE:
+      return 0;
+    case RT_SYM_CONST:
       break;
-    case ABI_SYM_EXTENT:
-    case ABI_SYM_OFFSET:
-      if (s->a == 0 || s->a >= im->type_count || s->b >= im->type[s->a].rank) return 0;
+    case RT_SYM_COORD:
+      if (s->a <= 0 || (uint64_t)s->a >= im->mesh_count || s->imm < 0 ||
+          s->imm >= im->mesh[s->a].naxes)
+        return 0;
       break;
-    case ABI_SYM_COORD:
-      if (s->a == 0 || s->a >= im->mesh_count || s->b >= im->mesh[s->a].naxes) return 0;
+    case RT_SYM_CHUNK_LENGTH:
+    case RT_SYM_CHUNK_BEGIN:
+      if (!before || s->imm < 1) return 0;
       break;
-    case ABI_SYM_ADD:
-    case ABI_SYM_SUB:
-    case ABI_SYM_MUL:
-    case ABI_SYM_DIV:
-    case ABI_SYM_CEIL_DIV:
-    case ABI_SYM_MOD:
-    case ABI_SYM_MIN:
-    case ABI_SYM_MAX:
-    case ABI_SYM_EQ:
-      if (s->a >= i || s->b >= i) return 0;
+    case RT_SYM_IF_ZERO:
+      if (!before || s->imm < 0 || (uint64_t)s->imm >= i) return 0;
+      break;
+    case RT_SYM_ADD:
+    case RT_SYM_SUB:
+    case RT_SYM_MUL:
+    case RT_SYM_DIV:
+    case RT_SYM_CEIL_DIV:
+    case RT_SYM_MIN:
+    case RT_SYM_MAX:
+      if (!before) return 0;
       break;
     }
-    if (s->op > ABI_SYM_EQ) return 0;
   }
   return 1;
 }
