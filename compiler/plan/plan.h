@@ -1,0 +1,44 @@
+/* plan: from fused groups to the image the runtime executes.
+ *
+ * Orders the groups, finds when every buffer is alive, lets outputs take the place of inputs that
+ * die, puts all buffers at offsets of one arena (variables first, for the whole run), and writes
+ * the action table. Linear or n log n.
+ */
+#ifndef DTM_PLAN_PLAN_H
+#define DTM_PLAN_PLAN_H
+
+#include "fuse/fuse.h"
+#include "ir/graph.h"
+
+/* What is known of one program block after planning; sizes in bytes of the rank with the most. */
+typedef struct PlanReport {
+  bool present;
+  uint32_t actions, kernels, matmuls, collectives, copies;
+  uint64_t live_bound; /* largest sum of buffers alive at once, variables not counted */
+  uint64_t height;     /* arena above the variables */
+} PlanReport;
+
+typedef struct Plan {
+  const unsigned char *image; /* see runtime/abi/abi.h; 64-aligned */
+  size_t image_size;
+  uint64_t arena_size, persistent_size;
+  uint64_t variables[VAR_ACCUMULATOR + 1]; /* bytes per VarKind */
+  PlanReport blocks[4];                    /* init, train, eval, infer */
+} Plan;
+
+typedef struct PlanOptions {
+  const char *path;     /* absolute path of the .dtm file: data paths are relative to its folder */
+  const char *compiler; /* "dtmc 0.1.0" */
+  bool reuse;           /* false: every buffer its own bytes, for tests of reuse on = off */
+} PlanOptions;
+
+/* `fused` are the blocks init, train, eval, infer in this order; NULL = absent. They share one
+ * KernelSet. Never fails. */
+Plan *plan_run(Arena *arena, const Program *program, FusedProgram *const fused[4],
+               uint32_t nkernels, const PlanOptions *options);
+
+/* Text of --emit=plan: variables, then per block one line per action with offsets, sizes, phase and
+ * source. */
+void plan_print(StrBuf *out, const Plan *plan);
+
+#endif

@@ -1,0 +1,43 @@
+/* spmd: from the differentiated graph to what one rank computes.
+ *
+ * The local graph has the same types (global shape and layout), but a node computes on the rank's
+ * block: redistribute becomes collectives and local conversions by the planner's sequence, and
+ * composites (softmax, norms, mean, argmax, ...) become primitives the fuser makes single kernels
+ * of. Half-precision composites compute in f32.
+ */
+#ifndef DTM_SPMD_SPMD_H
+#define DTM_SPMD_SPMD_H
+
+#include "place/place.h"
+
+/* The local form of every graph of the program, in place; `loss` values are renumbered. False when
+ * a redistribute has no plan (reported to `sink`). */
+bool spmd_run(Program *program, PlanCache *plans, DiagSink *sink);
+
+/* One graph, for tests. NULL when there were errors. */
+Graph *spmd_lower(Arena *arena, const Graph *g, PlanCache *plans, DiagSink *sink);
+
+/* Batches of an eval (or undropped last training) batch are padded to full size. Rewrites every
+ * reduction over samples so that padding takes no part: sums and counts of valid samples only. Runs
+ * on the explicit graph, before autodiff. */
+Graph *spmd_mask_padding(Arena *arena, const Graph *g);
+
+/* --- contractions as matrix products -------------------------------------------------------- */
+
+/* One contraction seen as out[batch.., m, n] = sum_k a[batch.., m, k] b[batch.., k, n]. Each part
+ * is a run of letters (dims of the contraction) that is contiguous, in the same order, in every
+ * operand that has it. */
+enum { MATMUL_MAX_BATCH = 4 };
+typedef struct MatmulForm {
+  bool swapped; /* operand 1 plays `a` */
+  uint32_t nbatch;
+  int8_t batch[MATMUL_MAX_BATCH]; /* a letter each */
+  uint32_t nm, nn, nk;
+  int8_t m[DTM_MAX_DIMS], n[DTM_MAX_DIMS], k[DTM_MAX_DIMS]; /* letters, outer first */
+} MatmulForm;
+
+struct Contraction;
+/* False when a dim order must be changed first (spmd then permutes). */
+bool matmul_form(const struct Contraction *c, uint32_t noperands, MatmulForm *out);
+
+#endif
