@@ -1,0 +1,110 @@
+/* JSON writer: see json.h. */
+#include "base/json.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+void json_init(JsonWriter *j, StrBuf *out, bool compact) {
+  *j = (JsonWriter){.out = out, .compact = compact};
+  j->empty[0] = true;
+}
+
+static void new_line(JsonWriter *j) {
+  if (j->compact) return;
+  strbuf_putc(j->out, '\n');
+  for (unsigned i = 0; i < j->depth; i++) strbuf_puts(j->out, "  ");
+}
+
+/* Length of a valid UTF-8 sequence at s (which ends in NUL), 0 when there is none. */
+static size_t utf8_sequence(const unsigned char *s) {
+  size_t n = s[0] < 0x80                    ? 1
+             : s[0] >= 0xC2 && s[0] <= 0xDF ? 2
+             : s[0] >= 0xE0 && s[0] <= 0xEF ? 3
+             : s[0] >= 0xF0 && s[0] <= 0xF4 ? 4
+                                            : 0;
+  for (size_t i = 1; i < n; i++)
+    if ((s[i] & 0xC0) != 0x80) return 0;
+  bool overlong = (s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xF0 && s[1] < 0x90);
+  bool surrogate = s[0] == 0xED && s[1] >= 0xA0, beyond = s[0] == 0xF4 && s[1] >= 0x90;
+  return n > 1 && (overlong || surrogate || beyond) ? 0 : n;
+}
+
+static void put_quoted(StrBuf *out, const char *text) {
+  strbuf_putc(out, '"');
+  for (const unsigned char *s = (const unsigned char *)text; *s;) {
+    size_t n = utf8_sequence(s);
+    if (*s == '"' || *s == '\\')
+      strbuf_printf(out, "\\%c", *s);
+    else if (*s == '\n')
+      strbuf_puts(out, "\\n");
+    else if (*s == '\t')
+      strbuf_puts(out, "\\t");
+    else if (*s < 0x20)
+      strbuf_printf(out, "\\u%04x", *s);
+    else if (n == 0)
+      strbuf_puts(out, "\\ufffd");
+    else
+      strbuf_put_n(out, (const char *)s, n);
+    s += n ? n : 1;
+  }
+  strbuf_putc(out, '"');
+}
+
+/* What comes before every value: comma, line, key. */
+static void begin_value(JsonWriter *j, const char *key) {
+  if (!j->empty[j->depth]) strbuf_putc(j->out, ',');
+  j->empty[j->depth] = false;
+  if (j->depth) new_line(j);
+  if (!key) return;
+  put_quoted(j->out, key);
+  strbuf_puts(j->out, j->compact ? ":" : ": ");
+}
+
+static void open(JsonWriter *j, const char *key, char opener, char closer) {
+  begin_value(j, key);
+  strbuf_putc(j->out, opener);
+  j->closer[j->depth++] = closer;
+  j->empty[j->depth] = true;
+}
+
+void json_begin_object(JsonWriter *j, const char *key) {
+  open(j, key, '{', '}');
+}
+
+void json_begin_array(JsonWriter *j, const char *key) {
+  open(j, key, '[', ']');
+}
+
+void json_end(JsonWriter *j) {
+  bool empty = j->empty[j->depth--];
+  if (!empty) new_line(j);
+  strbuf_putc(j->out, j->closer[j->depth]);
+  if (!j->depth) strbuf_putc(j->out, '\n');
+}
+
+void json_string(JsonWriter *j, const char *key, const char *value) {
+  begin_value(j, key);
+  if (value)
+    put_quoted(j->out, value);
+  else
+    strbuf_puts(j->out, "null");
+}
+
+void json_int(JsonWriter *j, const char *key, int64_t value) {
+  begin_value(j, key);
+  strbuf_printf(j->out, "%" PRId64, value);
+}
+
+void json_float(JsonWriter *j, const char *key, double value) {
+  begin_value(j, key);
+  if (isfinite(value))
+    strbuf_printf(j->out, "%.17g", value);
+  else
+    strbuf_puts(j->out, "null");
+}
+
+void json_bool(JsonWriter *j, const char *key, bool value) {
+  begin_value(j, key);
+  strbuf_puts(j->out, value ? "true" : "false");
+}
