@@ -1,0 +1,142 @@
+/* Copying graphs with replacement: see rewrite.h. Any stage in, the same stage out. */
+#include "ir/rewrite.h"
+
+#include <string.h>
+
+GraphMap graph_map_begin(Arena *scratch, Arena *arena, const Graph *from) {
+  GraphMap map = {.from = from, .to = graph_new(arena, from->name)};
+  map.value = ARENA_ARRAY(scratch, ValueId, from->values.len);
+  for (uint32_t s = 1; s < from->scopes.len; s++)
+    VEC_PUSH(arena, &map.to->scopes, from->scopes.data[s]);
+  return map;
+}
+
+ValueId graph_map_get(const GraphMap *map, ValueId old) {
+  return map->value[old];
+}
+
+void graph_map_set(GraphMap *map, ValueId old, ValueId new_value) {
+  map->value[old] = new_value;
+  Value *v = graph_value(map->to, new_value);
+  const Value *was = graph_value(map->from, old);
+  if (!v->name) v->name = was->name;
+  v->poisoned |= was->poisoned;
+}
+
+NodeId graph_map_copy(GraphMap *map, NodeId old) {
+  enum { FEW = 8 };
+  const Node *n = graph_node(map->from, old);
+  ValueId few[FEW], *operands = few;
+  TensorType results[FEW];
+  if (n->noperands > FEW) operands = ARENA_ARRAY(map->to->arena, ValueId, n->noperands);
+  for (uint32_t i = 0; i < n->noperands; i++) operands[i] = graph_map_get(map, n->operands[i]);
+  for (uint32_t i = 0; i < n->nresults; i++) results[i] = *value_type(map->from, node_result(n, i));
+  NodeId id = graph_add(map->to, n->op, operands, n->noperands, n->attrs, n->nattrs, results,
+                        n->nresults, n->span, n->scope);
+  graph_node(map->to, id)->phase = n->phase;
+  for (uint32_t i = 0; i < n->nresults; i++)
+    graph_map_set(map, node_result(n, i), node_result(graph_node(map->to, id), i));
+  return id;
+}
+
+static void renumber(const GraphMap *map, ValueId *keep, uint32_t nkeep) {
+  for (uint32_t i = 0; i < nkeep; i++) keep[i] = graph_map_get(map, keep[i]);
+}
+
+Graph *graph_drop_dead(Arena *scratch, Arena *arena, const Graph *g, ValueId *keep,
+                       uint32_t nkeep) {
+  bool *live = ARENA_ARRAY(scratch, bool, g->nodes.len);
+  for (uint32_t i = 0; i < nkeep; i++) live[graph_value(g, keep[i])->node] = true;
+  live[0] = false;
+  for (NodeId id = g->nodes.len - 1; id > 0; id--) {
+    const Node *n = graph_node(g, id);
+    live[id] |= n->nresults == 0;
+    for (uint32_t i = 0; live[id] && i < n->noperands; i++)
+      live[graph_value(g, n->operands[i])->node] = true;
+  }
+  GraphMap map = graph_map_begin(scratch, arena, g);
+  for (NodeId id = 1; id < g->nodes.len; id++)
+    if (live[id]) graph_map_copy(&map, id);
+  renumber(&map, keep, nkeep);
+  return map.to;
+}
+
+static uint64_t hash_attr(const Attr *a, uint64_t h) {
+  h = hash_bytes(&a->key, sizeof a->key, h);
+  switch (attr_kind(a->key)) {
+  case ATTR_KIND_NONE:
+    return h;
+  case ATTR_KIND_INT:
+  case ATTR_KIND_BOOL:
+  case ATTR_KIND_DTYPE:
+    return hash_bytes(&a->as.i, sizeof a->as.i, h);
+  case ATTR_KIND_FLOAT:
+    return hash_bytes(&a->as.f, sizeof a->as.f, h);
+  case ATTR_KIND_STRING:
+    return hash_bytes(a->as.s, strlen(a->as.s), h);
+  case ATTR_KIND_TYPE: /* the result type is hashed by the caller */
+    return h;
+  case ATTR_KIND_INTS:
+    return hash_bytes(a->as.ints.data, a->as.ints.len * sizeof(int64_t), h);
+  }
+  return h;
+}
+
+static uint64_t hash_node(const Graph *g, const Node *n) {
+  uint64_t h = hash_bytes(&n->op, sizeof n->op, n->phase);
+  h = hash_bytes(n->operands, n->noperands * sizeof(ValueId), h);
+  for (uint32_t i = 0; i < n->nattrs; i++) h = hash_attr(&n->attrs[i], h);
+  for (uint32_t i = 0; i < n->nresults; i++) {
+    const TensorType *t = value_type(g, node_result(n, i));
+    h = hash_bytes(&t->dtype, sizeof t->dtype, h);
+    h = hash_bytes(t->shape, t->rank * sizeof(int64_t), h);
+    h = hash_bytes(&t->layout, sizeof t->layout, h);
+  }
+  return h;
+}
+
+static bool nodes_equal(const Graph *g, const Node *a, const Node *b) {
+  if (a->op != b->op || a->phase != b->phase || a->noperands != b->noperands ||
+      a->nattrs != b->nattrs || a->nresults != b->nresults)
+    return false;
+  for (uint32_t i = 0; i < a->noperands; i++)
+    if (a->operands[i] != b->operands[i]) return false;
+  for (uint32_t i = 0; i < a->nattrs; i++)
+    if (!attr_equal(&a->attrs[i], &b->attrs[i])) return false;
+  for (uint32_t i = 0; i < a->nresults; i++)
+    if (!type_equal(value_type(g, node_result(a, i)), value_type(g, node_result(b, i))))
+      return false;
+  return true;
+}
+
+static bool may_merge(const Node *n) {
+  if (n->nresults == 0 || op_info(n->op)->cls == CLASS_RANDOM) return false;
+  return n->op != OP_RAND && n->op != OP_RANDN && n->op != OP_INPUT;
+}
+
+Graph *graph_merge_equal(Arena *scratch, Arena *arena, const Graph *g, ValueId *keep,
+                         uint32_t nkeep) {
+  GraphMap map = graph_map_begin(scratch, arena, g);
+  uint32_t nslots = 16;
+  while (nslots < g->nodes.len * 2) nslots *= 2;
+  NodeId *slots = ARENA_ARRAY(scratch, NodeId, nslots);
+  for (NodeId id = 1; id < g->nodes.len; id++) {
+    NodeId copy = graph_map_copy(&map, id);
+    const Node *n = graph_node(map.to, copy), *old = graph_node(g, id);
+    if (!may_merge(n)) continue;
+    uint32_t i = (uint32_t)hash_node(map.to, n) & (nslots - 1);
+    while (slots[i] && !nodes_equal(map.to, graph_node(map.to, slots[i]), n))
+      i = (i + 1) & (nslots - 1);
+    if (!slots[i]) {
+      slots[i] = copy;
+      continue;
+    }
+    /* The copy is the last node of the new graph: take it back. */
+    map.to->nodes.len--;
+    map.to->values.len -= n->nresults;
+    for (uint32_t r = 0; r < old->nresults; r++)
+      graph_map_set(&map, node_result(old, r), node_result(graph_node(map.to, slots[i]), r));
+  }
+  renumber(&map, keep, nkeep);
+  return map.to;
+}
