@@ -24,20 +24,22 @@ Graph *spmd_mask_padding(Arena *arena, const Graph *g);
 
 /* --- contractions as matrix products -------------------------------------------------------- */
 
-/* One contraction seen as out[batch.., m, n] = sum_k a[batch.., m, k] b[batch.., k, n]. Each part
- * is a run of letters (dims of the contraction) that is contiguous, in the same order, in every
- * operand that has it. */
-enum { MATMUL_MAX_BATCH = 4 };
+/* One contraction of two operands seen as out[batch.., m, n] = sum_k a[batch.., m, k]
+ * b[batch.., k, n]. m, n and k are runs of letters that stand side by side, in this order, in every
+ * operand that has them; each other letter is a batch dim, which one operand may lack. `a` is the
+ * operand without the output's last letter where there is a choice, so that n is innermost there.
+ */
+enum { MATMUL_MAX_BATCH = 6 };
 typedef struct MatmulForm {
-  bool swapped; /* operand 1 plays `a` */
-  uint32_t nbatch;
-  int8_t batch[MATMUL_MAX_BATCH]; /* a letter each */
-  uint32_t nm, nn, nk;
-  int8_t m[DTM_MAX_DIMS], n[DTM_MAX_DIMS], k[DTM_MAX_DIMS]; /* letters, outer first */
+  uint8_t a, b; /* which operand plays which part: 0 and 1, or 1 and 0 */
+  uint8_t nbatch, nm, nn, nk;
+  int8_t batch[MATMUL_MAX_BATCH];
+  int8_t m[DTM_MAX_DIMS], n[DTM_MAX_DIMS], k[DTM_MAX_DIMS];
 } MatmulForm;
 
 struct Contraction;
-/* False when a dim order must be changed first (spmd then permutes). */
-bool matmul_form(const struct Contraction *c, uint32_t noperands, MatmulForm *out);
+/* False when the order of dims must be changed first (spmd does: in a local graph it holds for
+ * every matmul, linear and einsum). */
+bool matmul_form(const struct Contraction *c, MatmulForm *out);
 
 #endif

@@ -192,7 +192,7 @@ typedef enum AbiLibrary {
 
 /* out[b.., m, n] = act(sum_k a[b.., m, k] * b[b.., k, n] + bias[n]) + addend[b.., m, n] with any
  * strides (in elements; 0 = broadcast). All fields but the flags are indices in `sym`. */
-enum { ABI_MATMUL_BATCH = 4 };
+enum { ABI_MATMUL_BATCH = 6 };
 typedef enum AbiActivation {
   ABI_ACT_NONE = 0,
   ABI_ACT_RELU,

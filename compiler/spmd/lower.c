@@ -1,0 +1,133 @@
+/* The walk over a graph: see spmd.h. Nodes that are primitives already are copied. */
+#include "spmd/lower.h"
+
+#include <string.h>
+
+ValueId spmd_redistribute(Lowering *l, ValueId v, const TensorType *to) {
+  const TensorType from = *spmd_type(l, v);
+  if (type_equal(&from, to)) return v;
+  Topology topology = topology_default(from.mesh);
+  const RedistributePlan *plan = place_plan(l->plans, &from, to, &topology);
+  if (plan->error) {
+    diag_emit(l->sink, DIAG_NO_PLAN, l->serving->span, "no way from %s to %s: %s",
+              type_print(l->arena, &from), type_print(l->arena, to), plan->error);
+    return v;
+  }
+  for (uint32_t i = 0; i < plan->nsteps; i++) {
+    const PlanStep *s = &plan->steps[i];
+    int64_t axes[DTM_MAX_AXES];
+    uint32_t n = 0;
+    for (uint32_t a = 0; a < DTM_MAX_AXES; a++)
+      if (s->axes >> a & 1) axes[n++] = a;
+    const Attr attrs[] = {ATTR_T(TYPE, &s->to), ATTR_INTS(AXES, axes, n)};
+    bool has_axes = (op_info(s->op)->attrs & ATTR_BIT(AXES)) != 0;
+    v = spmd_emit(l, s->op, &v, 1, attrs, has_axes ? 2 : 1, &s->to);
+  }
+  return v;
+}
+
+/* redistribute, in the element type the user asked to move. */
+static ValueId lower_redistribute(Lowering *l) {
+  const Node *n = l->serving;
+  ValueId v = l->map[n->operands[0]];
+  TensorType to = *value_type(l->in, n->first_result);
+  const DType own = to.dtype;
+  to.dtype = (DType)node_int(n, ATTR_FORWARD_DTYPE, own);
+  return spmd_cast(l, spmd_redistribute(l, spmd_cast(l, v, to.dtype), &to), own);
+}
+
+static void lower_output(Lowering *l) {
+  const Node *n = l->serving;
+  TensorType t = *value_type(l->in, n->operands[0]);
+  t.layout = (Layout){0};
+  ValueId v = spmd_redistribute(l, l->map[n->operands[0]], &t);
+  NodeId id = graph_add(l->out, OP_OUTPUT, &v, 1, n->attrs, n->nattrs, NULL, 0, n->span, n->scope);
+  graph_node(l->out, id)->phase = n->phase;
+}
+
+static void copy_node(Lowering *l) {
+  const Node *n = l->serving;
+  ValueId small[8], *operands = small;
+  if (n->noperands > 8) operands = ARENA_ARRAY(l->arena, ValueId, n->noperands);
+  for (uint32_t i = 0; i < n->noperands; i++) operands[i] = l->map[n->operands[i]];
+  TensorType types[INFER_MAX_RESULTS];
+  for (uint32_t i = 0; i < n->nresults; i++) types[i] = *value_type(l->in, n->first_result + i);
+  NodeId id = graph_add(l->out, n->op, operands, n->noperands, n->attrs, n->nattrs, types,
+                        n->nresults, n->span, n->scope);
+  Node *copy = graph_node(l->out, id);
+  copy->phase = n->phase;
+  for (uint32_t i = 0; i < n->nresults; i++) {
+    ValueId v = node_result(copy, i);
+    l->map[n->first_result + i] = v;
+    graph_value(l->out, v)->name = graph_value(l->in, n->first_result + i)->name;
+  }
+}
+
+static void lower_node(Lowering *l) {
+  const Node *n = l->serving;
+  ValueId v = 0;
+  if (n->op == OP_OUTPUT) {
+    lower_output(l);
+    return;
+  }
+  if (n->op == OP_DETACH)
+    v = l->map[n->operands[0]];
+  else if (n->op == OP_REDISTRIBUTE)
+    v = lower_redistribute(l);
+  else if (op_info(n->op)->cls == CLASS_CONTRACTION)
+    v = spmd_contraction(l);
+  else if (!spmd_composite(l, &v)) {
+    copy_node(l);
+    return;
+  }
+  l->map[n->first_result] = v;
+  const char *name = graph_value(l->in, n->first_result)->name;
+  if (name && !graph_value(l->out, v)->name) graph_value(l->out, v)->name = name;
+}
+
+/* As spmd_lower; `map` (old value -> new) is kept for the caller. */
+static Graph *lower(Arena *arena, const Graph *g, PlanCache *plans, DiagSink *sink, ValueId **map) {
+  Lowering l = {.arena = arena,
+                .in = g,
+                .out = graph_new(arena, g->name),
+                .map = ARENA_ARRAY(arena, ValueId, g->values.len),
+                .plans = plans,
+                .sink = sink};
+  for (uint32_t s = 1; s < g->scopes.len; s++) {
+    const Scope *scope = &g->scopes.data[s];
+    graph_add_scope(l.out, scope->parent, scope->path, scope->what, scope->call);
+  }
+  uint32_t errors = sink->errors;
+  for (NodeId id = 1; id < g->nodes.len; id++) {
+    l.serving = graph_node(g, id);
+    lower_node(&l);
+  }
+  *map = l.map;
+  return sink->errors > errors ? NULL : l.out;
+}
+
+Graph *spmd_lower(Arena *arena, const Graph *g, PlanCache *plans, DiagSink *sink) {
+  ValueId *map;
+  return lower(arena, g, plans, sink, &map);
+}
+
+bool spmd_run(Program *program, PlanCache *plans, DiagSink *sink) {
+  Graph **graphs[] = {&program->init, &program->train.graph, &program->eval.graph,
+                      &program->infer.graph};
+  bool ok = true;
+  for (uint32_t i = 0; i < 4; i++) {
+    if (!*graphs[i]) continue;
+    ValueId *map;
+    Graph *g = lower(program->arena, *graphs[i], plans, sink, &map);
+    if (!g) {
+      ok = false;
+      continue;
+    }
+    *graphs[i] = g;
+    if (i == 1) {
+      program->train.loss = map[program->train.loss];
+      program->train.optimizer.lr = map[program->train.optimizer.lr];
+    }
+  }
+  return ok;
+}
