@@ -9,8 +9,9 @@ ValueId spmd_redistribute(Lowering *l, ValueId v, const TensorType *to) {
   Topology topology = topology_default(from.mesh);
   const RedistributePlan *plan = place_plan(l->plans, &from, to, &topology);
   if (plan->error) {
-    diag_emit(l->sink, DIAG_NO_PLAN, l->serving->span, "no way from %s to %s: %s",
-              type_print(l->arena, &from), type_print(l->arena, to), plan->error);
+    if (!l->error)
+      l->error = arena_printf(l->arena, "no way from %s to %s: %s", type_print(l->arena, &from),
+                              type_print(l->arena, to), plan->error);
     return v;
   }
   for (uint32_t i = 0; i < plan->nsteps; i++) {
@@ -45,25 +46,7 @@ static void lower_output(Lowering *l) {
   graph_node(l->out, id)->phase = n->phase;
 }
 
-static void copy_node(Lowering *l) {
-  const Node *n = l->serving;
-  ValueId small[8], *operands = small;
-  if (n->noperands > 8) operands = ARENA_ARRAY(l->arena, ValueId, n->noperands);
-  for (uint32_t i = 0; i < n->noperands; i++) operands[i] = l->map[n->operands[i]];
-  TensorType types[INFER_MAX_RESULTS];
-  for (uint32_t i = 0; i < n->nresults; i++) types[i] = *value_type(l->in, n->first_result + i);
-  NodeId id = graph_add(l->out, n->op, operands, n->noperands, n->attrs, n->nattrs, types,
-                        n->nresults, n->span, n->scope);
-  Node *copy = graph_node(l->out, id);
-  copy->phase = n->phase;
-  for (uint32_t i = 0; i < n->nresults; i++) {
-    ValueId v = node_result(copy, i);
-    l->map[n->first_result + i] = v;
-    graph_value(l->out, v)->name = graph_value(l->in, n->first_result + i)->name;
-  }
-}
-
-static void lower_node(Lowering *l) {
+static void lower_node(Lowering *l, NodeId id) {
   const Node *n = l->serving;
   ValueId v = 0;
   if (n->op == OP_OUTPUT) {
@@ -77,7 +60,7 @@ static void lower_node(Lowering *l) {
   else if (op_info(n->op)->cls == CLASS_CONTRACTION)
     v = spmd_contraction(l);
   else if (!spmd_composite(l, &v)) {
-    copy_node(l);
+    graph_map_copy(&l->nodes, id);
     return;
   }
   l->map[n->first_result] = v;
@@ -86,48 +69,38 @@ static void lower_node(Lowering *l) {
 }
 
 /* As spmd_lower; `map` (old value -> new) is kept for the caller. */
-static Graph *lower(Arena *arena, const Graph *g, PlanCache *plans, DiagSink *sink, ValueId **map) {
-  Lowering l = {.arena = arena,
-                .in = g,
-                .out = graph_new(arena, g->name),
-                .map = ARENA_ARRAY(arena, ValueId, g->values.len),
-                .plans = plans,
-                .sink = sink};
-  for (uint32_t s = 1; s < g->scopes.len; s++) {
-    const Scope *scope = &g->scopes.data[s];
-    graph_add_scope(l.out, scope->parent, scope->path, scope->what, scope->call);
-  }
-  uint32_t errors = sink->errors;
+static Graph *lower(Arena *arena, const Graph *g, PlanCache *plans, ValueId **map,
+                    const char **error) {
+  Lowering l = {.arena = arena, .in = g, .nodes = graph_map_begin(arena, arena, g), .plans = plans};
+  l.out = l.nodes.to;
+  l.map = l.nodes.value;
   for (NodeId id = 1; id < g->nodes.len; id++) {
     l.serving = graph_node(g, id);
-    lower_node(&l);
+    lower_node(&l, id);
   }
   *map = l.map;
-  return sink->errors > errors ? NULL : l.out;
+  *error = l.error;
+  return l.error ? NULL : l.out;
 }
 
-Graph *spmd_lower(Arena *arena, const Graph *g, PlanCache *plans, DiagSink *sink) {
+Graph *spmd_lower(Arena *arena, const Graph *g, PlanCache *plans, const char **error) {
   ValueId *map;
-  return lower(arena, g, plans, sink, &map);
+  return lower(arena, g, plans, &map, error);
 }
 
-bool spmd_run(Program *program, PlanCache *plans, DiagSink *sink) {
+const char *spmd_run(Program *program, PlanCache *plans) {
   Graph **graphs[] = {&program->init, &program->train.graph, &program->eval.graph,
                       &program->infer.graph};
-  bool ok = true;
   for (uint32_t i = 0; i < 4; i++) {
     if (!*graphs[i]) continue;
     ValueId *map;
-    Graph *g = lower(program->arena, *graphs[i], plans, sink, &map);
-    if (!g) {
-      ok = false;
-      continue;
-    }
+    const char *error;
+    Graph *g = lower(program->arena, *graphs[i], plans, &map, &error);
+    if (!g) return error;
     *graphs[i] = g;
-    if (i == 1) {
-      program->train.loss = map[program->train.loss];
-      program->train.optimizer.lr = map[program->train.optimizer.lr];
-    }
+    if (i != 1) continue;
+    program->train.loss = map[program->train.loss];
+    program->train.optimizer.lr = map[program->train.optimizer.lr];
   }
-  return ok;
+  return NULL;
 }

@@ -3,15 +3,17 @@
 #define DTM_SPMD_LOWER_H
 
 #include "infer/infer.h"
+#include "ir/rewrite.h"
 #include "spmd/spmd.h"
 
 typedef struct Lowering {
   Arena *arena;
   const Graph *in;
   Graph *out;
-  ValueId *map; /* value of `in` -> value of `out` */
+  GraphMap nodes; /* of `in` to `out` */
+  ValueId *map;   /* nodes.value: value of `in` -> value of `out` */
   PlanCache *plans;
-  DiagSink *sink;
+  const char *error;   /* the first thing that went wrong, or NULL */
   const Node *serving; /* node of `in` that is being lowered: new nodes take its place and phase */
 } Lowering;
 

@@ -10,12 +10,13 @@
 
 #include "place/place.h"
 
-/* The local form of every graph of the program, in place; `loss` values are renumbered. False when
- * a redistribute has no plan (reported to `sink`). */
-bool spmd_run(Program *program, PlanCache *plans, DiagSink *sink);
+/* The local form of every graph of the program, in place; `loss` and `lr` are renumbered. NULL, or
+ * what is wrong: a redistribute without a plan, which inference refuses beforehand (so this is an
+ * internal error). */
+const char *spmd_run(Program *program, PlanCache *plans);
 
-/* One graph, for tests. NULL when there were errors. */
-Graph *spmd_lower(Arena *arena, const Graph *g, PlanCache *plans, DiagSink *sink);
+/* One graph, for tests. NULL with *error when it fails. */
+Graph *spmd_lower(Arena *arena, const Graph *g, PlanCache *plans, const char **error);
 
 /* Batches of an eval (or undropped last training) batch are padded to full size. Rewrites every
  * reduction over samples so that padding takes no part: sums and counts of valid samples only. Runs
