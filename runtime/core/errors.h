@@ -21,6 +21,8 @@ typedef enum RtStatus {
  * newline: what is wrong, where, and what to do about it. c may be NULL (before the launch). */
 int dtm_rt_fail(RtComm *c, RtStatus code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Prints "error: MESSAGE" in one write; for transports, which know whether it is the first. */
+void dtm_rt_print_error(const char *message);
 /* "warning: MESSAGE" on stderr, from rank 0 only. */
 void dtm_rt_warn(const RtComm *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

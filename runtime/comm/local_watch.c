@@ -1,0 +1,99 @@
+/* Who keeps a waiting rank waiting: finds the rank at the root of a stall and reports it.
+ *
+ * A rank that waits says for whom and for which arrival, and keeps its `alive` stamp fresh, so a
+ * waiter can follow the chain of waits to the rank that does not wait. That one is late when it
+ * gave no sign of life for the deadline, or dead when its lock on the segment is gone.
+ */
+#include "comm/local_control.h"
+
+#include "core/errors.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The lock of a rank is held by its process; nobody holds it any more once the process ended. */
+static bool process_lives(const LocalComm *c, int32_t rank) {
+  struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
+  return fcntl(c->segment.fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+/* 'T' when stopped by a signal, 't' by a debugger, else another letter of proc(5); 0 unknown. */
+static char process_state(int32_t pid) {
+  char path[64], text[512];
+  snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+  FILE *f = fopen(path, "r");
+  if (!f) {
+    return 0;
+  }
+  size_t n = fread(text, 1, sizeof text - 1, f);
+  fclose(f);
+  text[n] = 0;
+  const char *name_end = strrchr(text, ')');
+  return name_end && name_end[1] == ' ' ? name_end[2] : 0;
+}
+
+static int report(LocalComm *c, int32_t rank, const char *what) {
+  LocalView culprit, mine;
+  dtm_local_view(&c->segment, rank, &culprit);
+  dtm_local_view(&c->segment, c->base.rank, &mine);
+  char message[1024];
+  snprintf(message, sizeof message,
+           "rank %d %s\n  rank %d was at step %lld in %s (%s)\n  rank %d waited at step %lld in %s "
+           "(%s)",
+           (int)rank, what, (int)rank, (long long)culprit.step, culprit.operation, culprit.source,
+           (int)c->base.rank, (long long)mine.step, mine.operation, mine.source);
+  return dtm_local_fail(&c->segment, RT_LOST, message);
+}
+
+static int report_late(LocalComm *c, int32_t rank) {
+  int32_t pid = atomic_load(&c->control->slot[rank].pid);
+  char state = process_state(pid), what[160];
+  if (state == 'T' || state == 't') {
+    snprintf(what, sizeof what, "gave no sign of life for %g s: its process %d is stopped%s",
+             c->base.deadline, (int)pid, state == 't' ? " by a debugger" : "");
+  } else {
+    snprintf(what, sizeof what, "gave no sign of life for %g s (process %d; see --deadline)",
+             c->base.deadline, (int)pid);
+  }
+  return report(c, rank, what);
+}
+
+int local_watch(LocalComm *c, int32_t peer, uint64_t since) {
+  LocalControl *k = c->control;
+  int failed = atomic_load(&k->failed);
+  if (failed) {
+    return failed;
+  }
+  uint64_t now = local_now(), patience = (uint64_t)(c->base.deadline * 1e9);
+  atomic_store_explicit(&k->slot[c->base.rank].alive, now, memory_order_relaxed);
+
+  int32_t at = peer;
+  for (int32_t hops = 0; hops < k->world; hops++) {
+    LocalSlot *slot = &k->slot[at];
+    int32_t state = atomic_load(&slot->state);
+    if (!k->supervised && state == LOCAL_RUNNING && !process_lives(c, at)) {
+      return report(c, at, "died: its process ended without notice");
+    }
+    if (state == LOCAL_LEFT) {
+      return report(c, at, "has ended while others still work");
+    }
+    uint32_t next = atomic_load(&slot->waits_for);
+    bool waits = next != 0 && (int32_t)(atomic_load(local_count(k, (int32_t)next - 1, at)) -
+                                        atomic_load(&slot->waits_until)) < 0;
+    uint64_t sign = waits || next != 0 ? atomic_load(&slot->alive) : atomic_load(&slot->moved);
+    if (now > sign && now - sign > patience) {
+      return report_late(c, at);
+    }
+    if (!waits) {
+      return 0;
+    }
+    at = (int32_t)next - 1;
+  }
+  /* A circle of waits: ranks that do not run the same operations. */
+  if (now - since > patience) {
+    return report(c, peer, "and others wait for one another: they run different operations");
+  }
+  return 0;
+}

@@ -1,0 +1,193 @@
+/* Element-wise folds: see reduce.h. Work goes block by block through buffers that stay in the first
+ * cache: fold all sources into the block, then write it to every destination. */
+#include "comm/reduce.h"
+
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+typedef void FoldLoop(void *acc, const void *lhs, const void *rhs, size_t n);
+
+typedef struct ReduceLoops {
+  FoldLoop *fold[RT_DTYPE_COUNT][RT_REDUCE_COUNT]; /* bf16, f16: of f32 */
+  void (*widen[RT_DTYPE_COUNT])(float *out, const uint16_t *in, size_t n);
+  void (*narrow[RT_DTYPE_COUNT])(uint16_t *out, const float *in, size_t n);
+  void (*divide_float)(float *x, size_t n, float by);
+  void (*divide_double)(double *x, size_t n, double by);
+  void (*stream)(void *dst, const void *src, size_t bytes);
+} ReduceLoops;
+
+#if defined(__clang__)
+#define LOOP_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define LOOP_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+ALWAYS_INLINE float float_from_bits(uint32_t bits) {
+  float f;
+  memcpy(&f, &bits, sizeof f);
+  return f;
+}
+
+ALWAYS_INLINE uint32_t bits_from_float(float f) {
+  uint32_t bits;
+  memcpy(&bits, &f, sizeof bits);
+  return bits;
+}
+
+/* Round to nearest even; NaN stays NaN. */
+ALWAYS_INLINE uint16_t bf16_from_float(float f) {
+  uint32_t u = bits_from_float(f);
+  uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+  uint32_t quiet = (u >> 16) | 0x40u;
+  return (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+}
+
+/* Half precision without branches or subnormal arithmetic, after F. Giesen, "half_to_float_fast5"
+ * and "float_to_half_fast3_rtne" (public domain). */
+ALWAYS_INLINE float float_from_f16(uint16_t h) {
+  uint32_t o = (uint32_t)(h & 0x7fffu) << 13;
+  uint32_t exponent = o & 0x0f800000u;
+  o += 112u << 23;
+  uint32_t special = o + (112u << 23);
+  uint32_t subnormal =
+      bits_from_float(float_from_bits(o + (1u << 23)) - float_from_bits(113u << 23));
+  o = exponent == 0x0f800000u ? special : exponent == 0 ? subnormal : o;
+  return float_from_bits(o | (uint32_t)(h & 0x8000u) << 16);
+}
+
+ALWAYS_INLINE uint16_t f16_from_float(float f) {
+  uint32_t u = bits_from_float(f), sign = u & 0x80000000u;
+  u ^= sign;
+  uint32_t special = u > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  uint32_t magic = 126u << 23;
+  uint32_t subnormal = bits_from_float(float_from_bits(u) + float_from_bits(magic)) - magic;
+  uint32_t normal = (u + (uint32_t)(15 - 127) * (1u << 23) + 0xfffu + ((u >> 13) & 1u)) >> 13;
+  uint32_t o = u >= 0x47800000u ? special : u < 0x38800000u ? subnormal : normal;
+  return (uint16_t)(o | sign >> 16);
+}
+
+#define LOOPS_NAME(x) base_##x
+#define LOOPS_TARGET
+#define LOOPS_STREAM(dst, src, bytes) memcpy(dst, src, bytes);
+#include "comm/reduce_loops.h"
+
+#if defined(__x86_64__)
+#define LOOPS_NAME(x) avx2_##x
+#define LOOPS_TARGET __attribute__((target("avx2,fma")))
+#define LOOPS_STREAM(dst, src, bytes)                                                              \
+  for (size_t i = 0; i < (bytes) / 32; i++) {                                                      \
+    _mm256_stream_si256((__m256i *)(dst) + i, _mm256_loadu_si256((const __m256i *)(src) + i));     \
+  }                                                                                                \
+  _mm_sfence();
+#include "comm/reduce_loops.h"
+
+#define LOOPS_NAME(x) avx512_##x
+#if defined(__clang__)
+#define LOOPS_TARGET                                                                               \
+  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"), min_vector_width(512)))
+#else
+#define LOOPS_TARGET                                                                               \
+  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
+#endif
+#define LOOPS_STREAM(dst, src, bytes)                                                              \
+  for (size_t i = 0; i < (bytes) / 64; i++) {                                                      \
+    _mm512_stream_si512((__m512i *)(dst) + i, _mm512_loadu_si512((const __m512i *)(src) + i));     \
+  }                                                                                                \
+  _mm_sfence();
+#include "comm/reduce_loops.h"
+#endif
+
+static const ReduceLoops *loops_for_cpu(void) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq")) {
+    return &avx512_loops;
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    return &avx2_loops;
+  }
+#endif
+  return &base_loops;
+}
+
+static void stream_copy(const ReduceLoops *loops, void *dst, const void *src, size_t bytes) {
+  unsigned char *to = dst;
+  const unsigned char *from = src;
+  size_t head = (size_t)(-(uintptr_t)to & 63);
+  if (bytes < head + 256) {
+    memcpy(to, from, bytes);
+    return;
+  }
+  memcpy(to, from, head);
+  size_t body = (bytes - head) & ~(size_t)63;
+  loops->stream(to + head, from + head, body);
+  memcpy(to + head + body, from + head + body, bytes - head - body);
+}
+
+void dtm_copy(void *dst, const void *src, size_t bytes, bool stream) {
+  if (stream) {
+    stream_copy(loops_for_cpu(), dst, src, bytes);
+  } else {
+    memcpy(dst, src, bytes);
+  }
+}
+
+enum { BLOCK_BYTES = 8192 };
+
+/* One block of results, whose element type is `dtype`, in `out`. */
+static void reduce_block(const ReduceLoops *loops, void *out, const void *const *src, int nsrc,
+                         size_t offset, size_t n, int dtype, int op) {
+  size_t bytes = dtm_rt_dtype_bytes(dtype);
+  FoldLoop *fold = loops->fold[dtype][op];
+  const unsigned char *first = (const unsigned char *)src[0] + offset * bytes;
+  if (dtype == RT_BF16 || dtype == RT_F16) {
+    float acc[BLOCK_BYTES / 2], next[BLOCK_BYTES / 2];
+    loops->widen[dtype](acc, (const uint16_t *)first, n);
+    for (int s = 1; s < nsrc; s++) {
+      loops->widen[dtype](next, (const uint16_t *)src[s] + offset, n);
+      fold(acc, acc, next, n);
+    }
+    if (op == RT_REDUCE_AVG) {
+      loops->divide_float(acc, n, (float)nsrc);
+    }
+    loops->narrow[dtype](out, acc, n);
+    return;
+  }
+  const void *left = first;
+  for (int s = 1; s < nsrc; s++) {
+    fold(out, left, (const unsigned char *)src[s] + offset * bytes, n);
+    left = out;
+  }
+  if (nsrc == 1) {
+    memcpy(out, first, n * bytes);
+  }
+  if (op == RT_REDUCE_AVG) {
+    if (dtype == RT_F64) {
+      loops->divide_double(out, n, nsrc);
+    } else {
+      loops->divide_float(out, n, (float)nsrc);
+    }
+  }
+}
+
+void dtm_reduce(void *const *dst, int ndst, const void *const *src, int nsrc, size_t n, int dtype,
+                int op, bool stream) {
+  const ReduceLoops *loops = loops_for_cpu();
+  size_t bytes = dtm_rt_dtype_bytes(dtype), per_block = BLOCK_BYTES / bytes;
+  _Alignas(64) unsigned char block[BLOCK_BYTES];
+  for (size_t i = 0; i < n; i += per_block) {
+    size_t count = n - i < per_block ? n - i : per_block;
+    reduce_block(loops, block, src, nsrc, i, count, dtype, op);
+    for (int d = 0; d < ndst; d++) {
+      unsigned char *to = (unsigned char *)dst[d] + i * bytes;
+      if (stream) {
+        stream_copy(loops, to, block, count * bytes);
+      } else {
+        memcpy(to, block, count * bytes);
+      }
+    }
+  }
+}
