@@ -8,7 +8,7 @@
  * over ndims outer dims. */
 typedef struct BoxRows {
   int32_t ndims;
-  int64_t extent[RT_MAX_DIMS], src_stride[RT_MAX_DIMS], dst_stride[RT_MAX_DIMS];
+  int64_t extent[ABI_MAX_DIMS], src_stride[ABI_MAX_DIMS], dst_stride[ABI_MAX_DIMS];
   int64_t src_offset, dst_offset;
   int64_t row;   /* elements */
   int64_t total; /* elements; 0 = empty */

@@ -2,40 +2,40 @@
 #include "comm/comm.h"
 
 size_t dtm_rt_dtype_bytes(int dtype) {
-  switch ((RtDType)dtype) {
-  case RT_F64:
-  case RT_I64:
+  switch ((AbiDType)dtype) {
+  case ABI_F64:
+  case ABI_I64:
     return 8;
-  case RT_F32:
-  case RT_I32:
+  case ABI_F32:
+  case ABI_I32:
     return 4;
-  case RT_BF16:
-  case RT_F16:
-  case RT_I16:
+  case ABI_BF16:
+  case ABI_F16:
+  case ABI_I16:
     return 2;
-  case RT_F8_E4M3:
-  case RT_F8_E5M2:
-  case RT_I8:
-  case RT_U8:
-  case RT_BOOL:
+  case ABI_F8_E4M3:
+  case ABI_F8_E5M2:
+  case ABI_I8:
+  case ABI_U8:
+  case ABI_BOOL:
     return 1;
-  case RT_NONE:
-  case RT_DTYPE_COUNT:
+  case ABI_NONE:
+  case ABI_DTYPE_COUNT:
     break;
   }
   return 0;
 }
 
 bool dtm_rt_reduces(int dtype, int op) {
-  if (dtype <= RT_NONE || dtype >= RT_DTYPE_COUNT || dtype == RT_F8_E4M3 || dtype == RT_F8_E5M2 ||
-      op <= RT_REDUCE_NONE || op >= RT_REDUCE_COUNT) {
+  if (dtype <= ABI_NONE || dtype >= ABI_DTYPE_COUNT || dtype == ABI_F8_E4M3 ||
+      dtype == ABI_F8_E5M2 || op <= ABI_REDUCE_NONE || op >= RT_REDUCE_OPS) {
     return false;
   }
-  bool is_float = dtype <= RT_F16;
-  if (op == RT_REDUCE_AVG) {
+  bool is_float = dtype <= ABI_F16;
+  if (op == ABI_AVG) {
     return is_float;
   }
-  if (op == RT_REDUCE_AND || op == RT_REDUCE_OR || op == RT_REDUCE_XOR) {
+  if (op == ABI_AND || op == ABI_OR || op == ABI_XOR) {
     return !is_float;
   }
   return true;

@@ -5,7 +5,7 @@
  * collectives work in place without private copies. Every member of a group calls the same
  * operations in the same order; groups may overlap and need no set-up.
  *
- * All entries return 0 or a code of core/errors.h after the job's one failure message was printed
+ * All entries return 0 or a code of comm/errors.h after the job's one failure message was printed
  * (it names rank, step, operation and source line); the caller unwinds and returns that code.
  * Nothing waits longer than `deadline` for a peer that shows no sign of life: every call of
  * dtm_rt_comm_place or dtm_rt_comm_tick is such a sign.
@@ -17,52 +17,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Element types and reductions carry the numbers of compiler/types (dtype.h, layout.h); a unit test
- * compares them. */
-typedef enum RtDType {
-  RT_NONE = 0,
-  RT_F64,
-  RT_F32,
-  RT_BF16,
-  RT_F16,
-  RT_F8_E4M3, /* moved, never reduced */
-  RT_F8_E5M2,
-  RT_I64,
-  RT_I32,
-  RT_I16,
-  RT_I8,
-  RT_U8,
-  RT_BOOL,
-  RT_DTYPE_COUNT
-} RtDType;
+#include "runtime/abi/abi.h"
 
-typedef enum RtReduce {
-  RT_REDUCE_NONE = 0,
-  RT_REDUCE_SUM, /* bool: or */
-  RT_REDUCE_AVG, /* floats only; the sum divided by the size of the group */
-  RT_REDUCE_PRODUCT,
-  RT_REDUCE_MAX, /* NaN wins; bool: or */
-  RT_REDUCE_MIN, /* NaN wins; bool: and */
-  RT_REDUCE_AND, /* and, or, xor: integers and bool */
-  RT_REDUCE_OR,
-  RT_REDUCE_XOR,
-  RT_REDUCE_COUNT
-} RtReduce;
+enum { RT_REDUCE_OPS = ABI_XOR + 1 };
 
-size_t dtm_rt_dtype_bytes(int dtype);
-/* A reduction of this type that the transports carry out. */
+size_t dtm_rt_dtype_bytes(int dtype); /* of an AbiDType */
+/* The transports can reduce this AbiDType with this AbiReduce. f8 types are moved, never reduced;
+ * avg (the sum divided by the size of the group) needs a float; and, or, xor an integer or bool.
+ * max and min give NaN as soon as one operand is NaN. On bool, sum is or, product is and. */
 bool dtm_rt_reduces(int dtype, int op);
-
-enum { RT_MAX_DIMS = 8 };
 
 /* A copy of a box of elements between two arrays of the same rank. Offsets and strides are in
  * elements. ndims 0 is one element. A box with a zero extent is empty. */
 typedef struct RtBox {
   int32_t peer; /* world rank to pull from (may be self) */
   int32_t ndims;
-  int64_t extent[RT_MAX_DIMS];
-  int64_t src_offset, src_stride[RT_MAX_DIMS]; /* in the peer's buffer */
-  int64_t dst_offset, dst_stride[RT_MAX_DIMS]; /* in this rank's buffer */
+  int64_t extent[ABI_MAX_DIMS];
+  int64_t src_offset, src_stride[ABI_MAX_DIMS]; /* in the peer's buffer */
+  int64_t dst_offset, dst_stride[ABI_MAX_DIMS]; /* in this rank's buffer */
 } RtBox;
 
 /* What a collective or kernel belongs to, for messages. The texts are copied. */

@@ -4,7 +4,7 @@
 
 #include "comm/box.h"
 #include "comm/reduce.h"
-#include "core/errors.h"
+#include "comm/errors.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* The shared segment of local ranks: creation, joining, leaving, failure. */
 #include "comm/local_control.h"
 
-#include "core/errors.h"
+#include "comm/errors.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
  */
 #include "comm/local_control.h"
 
-#include "core/errors.h"
+#include "comm/errors.h"
 
 #include <fcntl.h>
 #include <stdio.h>

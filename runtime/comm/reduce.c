@@ -10,9 +10,9 @@
 typedef void FoldLoop(void *acc, const void *lhs, const void *rhs, size_t n);
 
 typedef struct ReduceLoops {
-  FoldLoop *fold[RT_DTYPE_COUNT][RT_REDUCE_COUNT]; /* bf16, f16: of f32 */
-  void (*widen[RT_DTYPE_COUNT])(float *out, const uint16_t *in, size_t n);
-  void (*narrow[RT_DTYPE_COUNT])(uint16_t *out, const float *in, size_t n);
+  FoldLoop *fold[ABI_DTYPE_COUNT][RT_REDUCE_OPS]; /* bf16, f16: of f32 */
+  void (*widen[ABI_DTYPE_COUNT])(float *out, const uint16_t *in, size_t n);
+  void (*narrow[ABI_DTYPE_COUNT])(uint16_t *out, const float *in, size_t n);
   void (*divide_float)(float *x, size_t n, float by);
   void (*divide_double)(double *x, size_t n, double by);
   void (*stream)(void *dst, const void *src, size_t bytes);
@@ -143,14 +143,14 @@ static void reduce_block(const ReduceLoops *loops, void *out, const void *const 
   size_t bytes = dtm_rt_dtype_bytes(dtype);
   FoldLoop *fold = loops->fold[dtype][op];
   const unsigned char *first = (const unsigned char *)src[0] + offset * bytes;
-  if (dtype == RT_BF16 || dtype == RT_F16) {
+  if (dtype == ABI_BF16 || dtype == ABI_F16) {
     float acc[BLOCK_BYTES / 2], next[BLOCK_BYTES / 2];
     loops->widen[dtype](acc, (const uint16_t *)first, n);
     for (int s = 1; s < nsrc; s++) {
       loops->widen[dtype](next, (const uint16_t *)src[s] + offset, n);
       fold(acc, acc, next, n);
     }
-    if (op == RT_REDUCE_AVG) {
+    if (op == ABI_AVG) {
       loops->divide_float(acc, n, (float)nsrc);
     }
     loops->narrow[dtype](out, acc, n);
@@ -164,8 +164,8 @@ static void reduce_block(const ReduceLoops *loops, void *out, const void *const 
   if (nsrc == 1) {
     memcpy(out, first, n * bytes);
   }
-  if (op == RT_REDUCE_AVG) {
-    if (dtype == RT_F64) {
+  if (op == ABI_AVG) {
+    if (dtype == ABI_F64) {
       loops->divide_double(out, n, nsrc);
     } else {
       loops->divide_float(out, n, (float)nsrc);

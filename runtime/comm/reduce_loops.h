@@ -91,40 +91,40 @@ LOOPS_TARGET static void LOOPS_NAME(stream)(void *dst, const void *src, size_t b
 
 #define INTEGER_ROW(S, U)                                                                          \
   {                                                                                                \
-    [RT_REDUCE_SUM] = LOOPS_NAME(sum_##U), [RT_REDUCE_PRODUCT] = LOOPS_NAME(product_##U),          \
-    [RT_REDUCE_MAX] = LOOPS_NAME(max_##S), [RT_REDUCE_MIN] = LOOPS_NAME(min_##S),                  \
-    [RT_REDUCE_AND] = LOOPS_NAME(and_##U), [RT_REDUCE_OR] = LOOPS_NAME(or_##U),                    \
-    [RT_REDUCE_XOR] = LOOPS_NAME(xor_##U)                                                          \
+    [ABI_SUM] = LOOPS_NAME(sum_##U), [ABI_PRODUCT] = LOOPS_NAME(product_##U),                      \
+    [ABI_MAX] = LOOPS_NAME(max_##S), [ABI_MIN] = LOOPS_NAME(min_##S),                              \
+    [ABI_AND] = LOOPS_NAME(and_##U), [ABI_OR] = LOOPS_NAME(or_##U),                                \
+    [ABI_XOR] = LOOPS_NAME(xor_##U)                                                                \
   }
 #define FLOAT_ROW(T)                                                                               \
   {                                                                                                \
-    [RT_REDUCE_SUM] = LOOPS_NAME(sum_##T), [RT_REDUCE_AVG] = LOOPS_NAME(sum_##T),                  \
-    [RT_REDUCE_PRODUCT] = LOOPS_NAME(product_##T), [RT_REDUCE_MAX] = LOOPS_NAME(max_##T),          \
-    [RT_REDUCE_MIN] = LOOPS_NAME(min_##T)                                                          \
+    [ABI_SUM] = LOOPS_NAME(sum_##T), [ABI_AVG] = LOOPS_NAME(sum_##T),                              \
+    [ABI_PRODUCT] = LOOPS_NAME(product_##T), [ABI_MAX] = LOOPS_NAME(max_##T),                      \
+    [ABI_MIN] = LOOPS_NAME(min_##T)                                                                \
   }
 
 static const ReduceLoops LOOPS_NAME(loops) = {
     .fold =
         {
-            [RT_F64] = FLOAT_ROW(double),
-            [RT_F32] = FLOAT_ROW(float),
-            [RT_BF16] = FLOAT_ROW(float),
-            [RT_F16] = FLOAT_ROW(float),
-            [RT_I64] = INTEGER_ROW(int64_t, uint64_t),
-            [RT_I32] = INTEGER_ROW(int32_t, uint32_t),
-            [RT_I16] = INTEGER_ROW(int16_t, uint16_t),
-            [RT_I8] = INTEGER_ROW(int8_t, uint8_t),
-            [RT_U8] = INTEGER_ROW(uint8_t, uint8_t),
-            [RT_BOOL] = {[RT_REDUCE_SUM] = LOOPS_NAME(or_uint8_t),
-                         [RT_REDUCE_PRODUCT] = LOOPS_NAME(and_uint8_t),
-                         [RT_REDUCE_MAX] = LOOPS_NAME(or_uint8_t),
-                         [RT_REDUCE_MIN] = LOOPS_NAME(and_uint8_t),
-                         [RT_REDUCE_AND] = LOOPS_NAME(and_uint8_t),
-                         [RT_REDUCE_OR] = LOOPS_NAME(or_uint8_t),
-                         [RT_REDUCE_XOR] = LOOPS_NAME(xor_uint8_t)},
+            [ABI_F64] = FLOAT_ROW(double),
+            [ABI_F32] = FLOAT_ROW(float),
+            [ABI_BF16] = FLOAT_ROW(float),
+            [ABI_F16] = FLOAT_ROW(float),
+            [ABI_I64] = INTEGER_ROW(int64_t, uint64_t),
+            [ABI_I32] = INTEGER_ROW(int32_t, uint32_t),
+            [ABI_I16] = INTEGER_ROW(int16_t, uint16_t),
+            [ABI_I8] = INTEGER_ROW(int8_t, uint8_t),
+            [ABI_U8] = INTEGER_ROW(uint8_t, uint8_t),
+            [ABI_BOOL] = {[ABI_SUM] = LOOPS_NAME(or_uint8_t),
+                          [ABI_PRODUCT] = LOOPS_NAME(and_uint8_t),
+                          [ABI_MAX] = LOOPS_NAME(or_uint8_t),
+                          [ABI_MIN] = LOOPS_NAME(and_uint8_t),
+                          [ABI_AND] = LOOPS_NAME(and_uint8_t),
+                          [ABI_OR] = LOOPS_NAME(or_uint8_t),
+                          [ABI_XOR] = LOOPS_NAME(xor_uint8_t)},
         },
-    .widen = {[RT_BF16] = LOOPS_NAME(widen_bf16), [RT_F16] = LOOPS_NAME(widen_f16)},
-    .narrow = {[RT_BF16] = LOOPS_NAME(narrow_bf16), [RT_F16] = LOOPS_NAME(narrow_f16)},
+    .widen = {[ABI_BF16] = LOOPS_NAME(widen_bf16), [ABI_F16] = LOOPS_NAME(widen_f16)},
+    .narrow = {[ABI_BF16] = LOOPS_NAME(narrow_bf16), [ABI_F16] = LOOPS_NAME(narrow_f16)},
     .divide_float = LOOPS_NAME(divide_float),
     .divide_double = LOOPS_NAME(divide_double),
     .stream = LOOPS_NAME(stream),

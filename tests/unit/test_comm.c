@@ -106,7 +106,7 @@ static uint16_t encode_half(double v, int exponent_bits, int fraction_bits) {
 }
 
 static int exponent_of(int dtype) {
-  return dtype == RT_BF16 ? 8 : 5;
+  return dtype == ABI_BF16 ? 8 : 5;
 }
 
 static double load_float(const void *p, int dtype) {
@@ -114,9 +114,9 @@ static double load_float(const void *p, int dtype) {
   float f;
   uint16_t h;
   switch (dtype) {
-  case RT_F64:
+  case ABI_F64:
     return memcpy(&d, p, 8), d;
-  case RT_F32:
+  case ABI_F32:
     return memcpy(&f, p, 4), f;
   }
   memcpy(&h, p, 2);
@@ -127,7 +127,7 @@ static int64_t load_int(const void *p, int dtype) {
   uint64_t v = 0;
   size_t bytes = dtm_rt_dtype_bytes(dtype);
   memcpy(&v, p, bytes);
-  if (dtype == RT_U8 || dtype == RT_BOOL || bytes == 8) {
+  if (dtype == ABI_U8 || dtype == ABI_BOOL || bytes == 8) {
     return (int64_t)v;
   }
   uint64_t sign = 1ull << (8 * bytes - 1);
@@ -158,18 +158,18 @@ static void fill(void *p, int dtype, int rank, int64_t i, int salt) {
   float f = (float)v;
   uint16_t half;
   switch (dtype) {
-  case RT_F64:
+  case ABI_F64:
     memcpy(p, &v, 8);
     return;
-  case RT_F32:
+  case ABI_F32:
     memcpy(p, &f, 4);
     return;
-  case RT_BF16:
-  case RT_F16:
+  case ABI_BF16:
+  case ABI_F16:
     half = encode_half(v, exponent_of(dtype), 15 - exponent_of(dtype));
     memcpy(p, &half, 2);
     return;
-  case RT_BOOL:
+  case ABI_BOOL:
     *(uint8_t *)p = h & 1;
     return;
   }
@@ -178,12 +178,12 @@ static void fill(void *p, int dtype, int rank, int64_t i, int salt) {
 
 static double fold_float(double a, double b, int op, bool single) {
   switch (op) {
-  case RT_REDUCE_SUM:
-  case RT_REDUCE_AVG:
+  case ABI_SUM:
+  case ABI_AVG:
     return single ? (double)((float)a + (float)b) : a + b;
-  case RT_REDUCE_PRODUCT:
+  case ABI_PRODUCT:
     return single ? (double)((float)a * (float)b) : a * b;
-  case RT_REDUCE_MAX:
+  case ABI_MAX:
     return isnan(a) || isnan(b) ? NAN : a > b ? a : b;
   default:
     return isnan(a) || isnan(b) ? NAN : a < b ? a : b;
@@ -192,17 +192,17 @@ static double fold_float(double a, double b, int op, bool single) {
 
 static int64_t fold_int(int64_t a, int64_t b, int op, bool boolean) {
   switch (op) {
-  case RT_REDUCE_SUM:
+  case ABI_SUM:
     return boolean ? a | b : (int64_t)((uint64_t)a + (uint64_t)b);
-  case RT_REDUCE_PRODUCT:
+  case ABI_PRODUCT:
     return (int64_t)((uint64_t)a * (uint64_t)b);
-  case RT_REDUCE_MAX:
+  case ABI_MAX:
     return a > b ? a : b;
-  case RT_REDUCE_MIN:
+  case ABI_MIN:
     return a < b ? a : b;
-  case RT_REDUCE_AND:
+  case ABI_AND:
     return a & b;
-  case RT_REDUCE_OR:
+  case ABI_OR:
     return a | b;
   default:
     return a ^ b;
@@ -213,28 +213,28 @@ static int64_t fold_int(int64_t a, int64_t b, int op, bool boolean) {
 static bool reduced_right(const void *got, int dtype, int op, const int32_t *group, int n,
                           int64_t i, int salt) {
   unsigned char value[8];
-  bool is_float = dtype <= RT_F16;
+  bool is_float = dtype <= ABI_F16;
   double f = 0;
   int64_t k = 0;
   for (int g = 0; g < n; g++) {
     fill(value, dtype, group[g], i, salt);
     if (is_float) {
       double v = load_float(value, dtype);
-      f = g ? fold_float(f, v, op, dtype != RT_F64) : v;
+      f = g ? fold_float(f, v, op, dtype != ABI_F64) : v;
     } else {
       int64_t v = load_int(value, dtype);
-      k = g ? fold_int(k, v, op, dtype == RT_BOOL) : v;
+      k = g ? fold_int(k, v, op, dtype == ABI_BOOL) : v;
     }
   }
   if (!is_float) {
     memcpy(value, &k, dtm_rt_dtype_bytes(dtype));
     return memcmp(got, value, dtm_rt_dtype_bytes(dtype)) == 0;
   }
-  if (op == RT_REDUCE_AVG) {
-    f = dtype == RT_F64 ? f / n : (double)((float)f / (float)n);
+  if (op == ABI_AVG) {
+    f = dtype == ABI_F64 ? f / n : (double)((float)f / (float)n);
   }
   double seen = load_float(got, dtype);
-  if (dtype == RT_BF16 || dtype == RT_F16) {
+  if (dtype == ABI_BF16 || dtype == ABI_F16) {
     f = decode_float(encode_half(f, exponent_of(dtype), 15 - exponent_of(dtype)),
                      exponent_of(dtype), 15 - exponent_of(dtype));
   }
@@ -290,8 +290,8 @@ static void all_reduce_case(RtComm *c, int dtype, int op, int64_t count, int kin
 static void all_reduce_body(RtComm *c, int arg) {
   static const int64_t counts[] = {0, 1, 3, 17, 64, 257, 3001};
   (void)arg;
-  for (int dtype = 1; dtype < RT_DTYPE_COUNT; dtype++) {
-    for (int op = 1; op < RT_REDUCE_COUNT; op++) {
+  for (int dtype = 1; dtype < ABI_DTYPE_COUNT; dtype++) {
+    for (int op = 1; op < RT_REDUCE_OPS; op++) {
       for (size_t i = 0; dtm_rt_reduces(dtype, op) && i < sizeof counts / sizeof *counts; i++) {
         all_reduce_case(c, dtype, op, counts[i], (int)i % 3, i % 2);
       }
@@ -305,11 +305,11 @@ START_TEST(all_reduce) {
 END_TEST
 
 static void all_reduce_large_body(RtComm *c, int arg) {
-  all_reduce_case(c, RT_F32, RT_REDUCE_SUM, 200001, arg, false);
-  all_reduce_case(c, RT_F32, RT_REDUCE_AVG, 200001, arg, true);
-  all_reduce_case(c, RT_BF16, RT_REDUCE_SUM, 90001, arg, true);
-  all_reduce_case(c, RT_F16, RT_REDUCE_MAX, 90001, arg, false);
-  all_reduce_case(c, RT_I8, RT_REDUCE_XOR, 400001, arg, true);
+  all_reduce_case(c, ABI_F32, ABI_SUM, 200001, arg, false);
+  all_reduce_case(c, ABI_F32, ABI_AVG, 200001, arg, true);
+  all_reduce_case(c, ABI_BF16, ABI_SUM, 90001, arg, true);
+  all_reduce_case(c, ABI_F16, ABI_MAX, 90001, arg, false);
+  all_reduce_case(c, ABI_I8, ABI_XOR, 400001, arg, true);
 }
 
 START_TEST(all_reduce_large) {
@@ -383,7 +383,7 @@ static void pull_body(RtComm *c, int arg) {
 }
 
 START_TEST(pull) {
-  static const int dtypes[] = {RT_F64, RT_F32, RT_BF16, RT_U8};
+  static const int dtypes[] = {ABI_F64, ABI_F32, ABI_BF16, ABI_U8};
   for (int world = 1; world <= MAX_RANKS; world++) {
     run_ranks(world, 1, pull_body, dtypes[_i]);
   }
@@ -397,7 +397,7 @@ static void all_gather_body(RtComm *c, int arg) {
   int32_t group[MAX_RANKS];
   int n = group_of(c, 0, group);
   chunk(rows, n, c->rank, &begin, &length);
-  fill_source(c, SRC, RT_F32, length * width, 0);
+  fill_source(c, SRC, ABI_F32, length * width, 0);
   RtBox boxes[MAX_RANKS];
   for (int r = 0; r < n; r++) {
     int64_t from, count;
@@ -409,13 +409,13 @@ static void all_gather_body(RtComm *c, int arg) {
                        .dst_offset = from * width,
                        .dst_stride = {width, 1}};
   }
-  EXPECT(!c->ops->pull(c, SRC, DST, RT_F32, boxes, (size_t)n, group, n), "pull");
+  EXPECT(!c->ops->pull(c, SRC, DST, ABI_F32, boxes, (size_t)n, group, n), "pull");
   for (int r = 0; r < n; r++) {
     int64_t from, count;
     chunk(rows, n, r, &from, &count);
     for (int64_t i = 0; i < count * width; i++) {
       float want;
-      fill(&want, RT_F32, r, i, 0);
+      fill(&want, ABI_F32, r, i, 0);
       EXPECT(memcmp(c->arena + DST + (size_t)(from * width + i) * 4, &want, 4) == 0,
              "rows %d element %lld of rank %d", arg, (long long)i, r);
     }
@@ -468,8 +468,8 @@ static void reduce_scatter_case(RtComm *c, int dtype, int op, int64_t rows, int6
 
 static void reduce_scatter_body(RtComm *c, int arg) {
   (void)arg;
-  for (int dtype = 1; dtype < RT_DTYPE_COUNT; dtype++) {
-    for (int op = 1; op < RT_REDUCE_COUNT; op++) {
+  for (int dtype = 1; dtype < ABI_DTYPE_COUNT; dtype++) {
+    for (int op = 1; op < RT_REDUCE_OPS; op++) {
       if (dtm_rt_reduces(dtype, op)) {
         reduce_scatter_case(c, dtype, op, 5, 0, 0, false);
         reduce_scatter_case(c, dtype, op, 7, 2, 1, false); /* empty shards from 3 ranks on */
@@ -482,8 +482,8 @@ static void reduce_scatter_body(RtComm *c, int arg) {
 
 static void reduce_scatter_large_body(RtComm *c, int arg) {
   (void)arg;
-  reduce_scatter_case(c, RT_F32, RT_REDUCE_SUM, 1, 300001, 0, false);
-  reduce_scatter_case(c, RT_F32, RT_REDUCE_AVG, 301, 1001, 1, false);
+  reduce_scatter_case(c, ABI_F32, ABI_SUM, 1, 300001, 0, false);
+  reduce_scatter_case(c, ABI_F32, ABI_AVG, 301, 1001, 1, false);
 }
 
 START_TEST(reduce_scatter) {
@@ -543,7 +543,7 @@ static void barrier_body(RtComm *c, int arg) {
         memcpy(c->arena + (size_t)other * 4, &round, 4);
         box.peer = other;
         box.src_offset = c->rank;
-        EXPECT(!c->ops->pull(c, 0, DST, RT_I32, &box, 1, pair, 2), "pull");
+        EXPECT(!c->ops->pull(c, 0, DST, ABI_I32, &box, 1, pair, 2), "pull");
         memcpy(&seen, c->arena + DST, 4);
         EXPECT(seen == round, "round %d: rank %d was at %d", (int)round, (int)other, (int)seen);
       }
@@ -561,22 +561,22 @@ END_TEST
  */
 
 START_TEST(numbers) {
-  ck_assert_int_eq(RT_DTYPE_COUNT, DT_COUNT);
-  ck_assert_int_eq(RT_REDUCE_COUNT, REDUCE_COUNT);
-#define X(id, name, bytes, st) ck_assert_int_eq(RT_##id, DT_##id);
+  ck_assert_int_eq(ABI_DTYPE_COUNT, DT_COUNT);
+  ck_assert_int_eq(RT_REDUCE_OPS, REDUCE_COUNT);
+#define X(id, name, bytes, st) ck_assert_int_eq(ABI_##id, DT_##id);
   DTYPES(X)
 #undef X
   for (int t = 1; t < DT_COUNT; t++) {
     ck_assert_uint_eq(dtm_rt_dtype_bytes(t), dtype_bytes((DType)t));
   }
-  ck_assert_int_eq(RT_REDUCE_SUM, REDUCE_SUM);
-  ck_assert_int_eq(RT_REDUCE_AVG, REDUCE_AVG);
-  ck_assert_int_eq(RT_REDUCE_PRODUCT, REDUCE_PRODUCT);
-  ck_assert_int_eq(RT_REDUCE_MAX, REDUCE_MAX);
-  ck_assert_int_eq(RT_REDUCE_MIN, REDUCE_MIN);
-  ck_assert_int_eq(RT_REDUCE_AND, REDUCE_AND);
-  ck_assert_int_eq(RT_REDUCE_OR, REDUCE_OR);
-  ck_assert_int_eq(RT_REDUCE_XOR, REDUCE_XOR);
+  ck_assert_int_eq(ABI_SUM, REDUCE_SUM);
+  ck_assert_int_eq(ABI_AVG, REDUCE_AVG);
+  ck_assert_int_eq(ABI_PRODUCT, REDUCE_PRODUCT);
+  ck_assert_int_eq(ABI_MAX, REDUCE_MAX);
+  ck_assert_int_eq(ABI_MIN, REDUCE_MIN);
+  ck_assert_int_eq(ABI_AND, REDUCE_AND);
+  ck_assert_int_eq(ABI_OR, REDUCE_OR);
+  ck_assert_int_eq(ABI_XOR, REDUCE_XOR);
 }
 END_TEST
 

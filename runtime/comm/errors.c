@@ -1,5 +1,5 @@
 /* Reporting failures at run time: see errors.h. */
-#include "core/errors.h"
+#include "comm/errors.h"
 
 #include <stdarg.h>
 #include <stdio.h>

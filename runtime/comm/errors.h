@@ -2,8 +2,8 @@
  *
  * A job prints one failure: the first rank to fail writes it, the others unwind in silence.
  */
-#ifndef DTM_RT_ERRORS_H
-#define DTM_RT_ERRORS_H
+#ifndef DTM_RT_COMM_ERRORS_H
+#define DTM_RT_COMM_ERRORS_H
 
 #include "comm/comm.h"
 
