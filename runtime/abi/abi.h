@@ -220,7 +220,7 @@ typedef struct AbiMatmul {
 typedef struct AbiBuffer {
   uint64_t offset; /* bytes in the arena; ABI_STEP_OFFSET for the step block */
   uint32_t type;   /* 0 for the step block and scratch */
-  uint32_t zero;
+  uint32_t written;
 } AbiBuffer;
 
 typedef struct AbiAction {
@@ -231,9 +231,9 @@ typedef struct AbiAction {
   uint32_t mesh;   /* ranks outside it skip the action */
   uint32_t code;
   uint32_t axes;              /* bit set of mesh axes of a collective */
-  uint32_t buffers, nbuffers; /* range of `buffer`; inputs first, then outputs */
+  uint32_t buffers, nbuffers; /* range of `buffer` */
   uint32_t args, nargs;       /* range of `arg`: indices in `sym` */
-  uint32_t outputs;           /* the last `outputs` buffers are written */
+  uint32_t zero;
 } AbiAction;
 
 /* A generated kernel: tasks [begin, end) of [0, tasks). Tasks may run in any order on any thread;

@@ -95,8 +95,8 @@ static int actions_valid(const Image *im) {
     const AbiAction *a = &im->action[i];
     if (a->kind == ABI_ACTION_NONE || a->kind >= ABI_ACTION_COUNT || a->mesh >= im->mesh_count ||
         (uint64_t)a->buffers + a->nbuffers > im->buffer_count ||
-        (uint64_t)a->args + a->nargs > im->arg_count || a->outputs > a->nbuffers ||
-        a->name >= im->string_count || a->source >= im->string_count)
+        (uint64_t)a->args + a->nargs > im->arg_count || a->name >= im->string_count ||
+        a->source >= im->string_count)
       return 0;
     if ((a->kind == ABI_KERNEL && (a->code >= im->header->nkernels || a->nargs < 2)) ||
         (a->kind == ABI_MATMUL && a->code >= im->matmul_count) ||

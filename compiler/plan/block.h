@@ -1,0 +1,53 @@
+/* Shared by the files of plan/: one program block while it is planned. */
+#ifndef DTM_PLAN_BLOCK_H
+#define DTM_PLAN_BLOCK_H
+
+#include "plan/image.h"
+#include "plan/pack.h"
+#include "plan/plan.h"
+
+enum { NOWHERE = UINT32_MAX };
+
+/* A piece of memory: one materialised value that is no alias, with what was put in its place. */
+typedef struct Storage {
+  uint32_t parent;      /* union-find over values that share the memory */
+  uint64_t bytes;       /* rounded up to the alignment */
+  uint32_t first, last; /* positions in the order at which it is alive; first NOWHERE = never */
+  uint32_t var;         /* 1 + index of the variable whose memory it is; 0 = none */
+  bool step;            /* lies in the step block */
+  uint64_t offset;      /* in the arena, when planned */
+} Storage;
+
+typedef struct PlanBlock {
+  Arena *arena;
+  const Program *program;
+  FusedProgram *fused;
+  uint32_t *order, norder; /* groups in execution order */
+  uint32_t looped;         /* the first `looped` of them run per accumulated batch */
+  uint32_t *position;      /* per group: index in order */
+  Storage *storage;        /* per FValue */
+  bool *copies;            /* per group: an ASSIGN that copies */
+  uint64_t live_bound, height;
+} PlanBlock;
+
+/* The memory of a value: the representative of its alias root. */
+Storage *block_storage(const PlanBlock *b, FValueId v);
+
+/* Fills order, looped, position. */
+void block_order(PlanBlock *b);
+/* Fills storage (all but offset), copies: lives, sharing, variables updated in place. */
+void block_share(PlanBlock *b, bool reuse);
+/* Gives offsets above `base`; var_offset per variable. */
+void block_place(PlanBlock *b, uint64_t base, const uint64_t *var_offset, bool reuse);
+/* Appends the block's actions. `kind` is its index in the program table. */
+void block_emit(PlanBlock *b, ImageWriter *w, AbiProgramKind kind, const ProgramBlock *settings,
+                const uint64_t *var_offset, PlanReport *report);
+
+static inline Phase group_phase(const PlanBlock *b, uint32_t g) {
+  return (Phase)graph_node(b->fused->graph, b->fused->groups.data[g].node)->phase;
+}
+static inline Op group_op(const PlanBlock *b, uint32_t g) {
+  return graph_node(b->fused->graph, b->fused->groups.data[g].node)->op;
+}
+
+#endif

@@ -1,0 +1,404 @@
+/* The action table of a block: see block.h and runtime/abi/abi.h. */
+#include <string.h>
+
+#include "infer/infer.h"
+#include "plan/block.h"
+#include "spmd/spmd.h"
+
+typedef struct Emitter {
+  PlanBlock *b;
+  ImageWriter *w;
+  uint32_t first_sym;    /* where the block's integers begin in the image */
+  uint32_t first_source; /* where its data sources begin */
+  const uint64_t *var_offset;
+  AbiProgramKind kind;
+  IdMap places; /* span start -> string */
+  PlanReport *report;
+} Emitter;
+
+static const TensorType *type_of(const Emitter *e, FValueId v) {
+  ValueId value = e->b->fused->values.data[v].value;
+  return value ? value_type(e->b->fused->graph, value) : NULL;
+}
+
+static void add_arg(Emitter *e, AbiAction *a, SymId sym) {
+  VEC_PUSH(e->w->arena, &e->w->arg, e->first_sym + sym);
+  a->nargs++;
+}
+
+static SymId constant(Emitter *e, int64_t value) {
+  return sym_const(e->b->arena, e->b->fused, value);
+}
+
+static void add_buffer(Emitter *e, AbiAction *a, FValueId v, bool written) {
+  AbiBuffer buffer = {.offset = ABI_STEP_OFFSET, .written = written};
+  if (v) {
+    const FValue *fv = &e->b->fused->values.data[v];
+    buffer.offset = block_storage(e->b, v)->offset;
+    const TensorType *t = type_of(e, v);
+    if (t) buffer.type = image_type(e->w, t);
+    if (fv->alias) { /* the fuser's offsets of aliases are the same on every rank */
+      const RtSym *s = &e->b->fused->syms.data[fv->alias_offset];
+      buffer.offset += (uint64_t)s->imm * dtype_bytes(fv->dtype);
+    }
+  }
+  VEC_PUSH(e->w->arena, &e->w->buffer, buffer);
+  a->nbuffers++;
+}
+
+static uint32_t source_text(Emitter *e, Span span) {
+  if (!span.file || !e->b->program->sources) return 0;
+  uint64_t key = (uint64_t)span.file << 32 | span.start;
+  uint32_t at;
+  if (id_map_get(&e->places, key, &at)) return at;
+  at = image_string(e->w, span_print(e->b->arena, e->b->program->sources, span));
+  id_map_put(e->b->arena, &e->places, key, at);
+  return at;
+}
+
+/* "linear h", "all_reduce grad layers.0.w": the operator and what it makes, if that has a name. */
+static uint32_t action_name(Emitter *e, const Group *g) {
+  const Graph *graph = e->b->fused->graph;
+  const Node *n = graph_node(graph, g->node);
+  const char *of = n->nresults ? graph_value(graph, n->first_result)->name : NULL;
+  if (n->op == OP_ASSIGN) of = e->b->program->vars.data[node_int(n, ATTR_VAR, 0)].name;
+  if (!of) return image_string(e->w, op_name(n->op));
+  return image_string(e->w, arena_printf(e->b->arena, "%s %s", op_name(n->op), of));
+}
+
+/* --- contractions -------------------------------------------------------------------------------
+ */
+
+/* Product of local extents of dims [from, to) of a type. */
+static SymId extent_product(Emitter *e, const TensorType *t, uint32_t from, uint32_t to) {
+  FusedProgram *f = e->b->fused;
+  SymId p = constant(e, 1);
+  for (uint32_t d = from; d < to; d++)
+    p = sym_binary(e->b->arena, f, RT_SYM_MUL, p, sym_extent(e->b->arena, f, t, d));
+  return p;
+}
+
+typedef struct Letters {
+  const TensorType *type;
+  const int8_t *letter;
+  uint32_t rank;
+} Letters;
+
+static int letter_dim(const Letters *l, int8_t letter) {
+  for (uint32_t d = 0; d < l->rank; d++)
+    if (l->letter[d] == letter) return (int)d;
+  return -1;
+}
+
+/* Stride of the run that ends with `last`, in elements of the local block; 0 = it is not there. */
+static uint32_t run_stride(Emitter *e, const Letters *l, int8_t last) {
+  int d = letter_dim(l, last);
+  if (d < 0) return e->first_sym;
+  return e->first_sym + extent_product(e, l->type, (uint32_t)d + 1, l->rank);
+}
+
+static uint32_t run_extent(Emitter *e, const Letters *l, const int8_t *run, uint32_t n) {
+  if (n == 0) return e->first_sym + constant(e, 1);
+  int d = letter_dim(l, run[0]);
+  return e->first_sym + extent_product(e, l->type, (uint32_t)d, (uint32_t)d + n);
+}
+
+static uint32_t abi_activation(Op op) {
+  return op == OP_RELU        ? ABI_ACT_RELU
+         : op == OP_GELU      ? ABI_ACT_GELU
+         : op == OP_GELU_TANH ? ABI_ACT_GELU_TANH
+         : op == OP_SILU      ? ABI_ACT_SILU
+         : op == OP_TANH      ? ABI_ACT_TANH
+         : op == OP_SIGMOID   ? ABI_ACT_SIGMOID
+                              : ABI_ACT_NONE;
+}
+
+static void emit_contract(Emitter *e, const Group *g, AbiAction *a) {
+  const Graph *graph = e->b->fused->graph;
+  const Node *n = graph_node(graph, g->node);
+  TensorType types[3];
+  for (uint32_t i = 0; i < n->noperands; i++) types[i] = *value_type(graph, n->operands[i]);
+  Contraction c;
+  MatmulForm f;
+  const char *why = NULL;
+  contraction_of(e->b->arena, n->op, types, n->noperands, node_string(n, ATTR_SPEC), &c, &why);
+  matmul_form(&c, &f);
+  const Letters side[2] = {{&types[f.a], c.letter[f.a], c.rank[f.a]},
+                           {&types[f.b], c.letter[f.b], c.rank[f.b]}};
+  const Letters out = {type_of(e, g->outputs[0]), c.out, c.out_rank};
+  AbiMatmul m = {.nbatch = f.nbatch};
+  for (uint32_t i = 0; i < f.nbatch; i++) {
+    m.batch[i] = run_extent(e, &out, &f.batch[i], 1);
+    m.a_batch[i] = run_stride(e, &side[0], f.batch[i]);
+    m.b_batch[i] = run_stride(e, &side[1], f.batch[i]);
+    m.out_batch[i] = run_stride(e, &out, f.batch[i]);
+  }
+  m.m = run_extent(e, &out, f.m, f.nm);
+  m.n = run_extent(e, &out, f.n, f.nn);
+  m.k = run_extent(e, &side[0], f.k, f.nk);
+  m.a_m = run_stride(e, &side[0], f.nm ? f.m[f.nm - 1] : -2);
+  m.out_m = run_stride(e, &out, f.nm ? f.m[f.nm - 1] : -2);
+  m.b_n = run_stride(e, &side[1], f.nn ? f.n[f.nn - 1] : -2);
+  m.out_n = run_stride(e, &out, f.nn ? f.n[f.nn - 1] : -2);
+  m.a_k = run_stride(e, &side[0], f.nk ? f.k[f.nk - 1] : -2);
+  m.b_k = run_stride(e, &side[1], f.nk ? f.k[f.nk - 1] : -2);
+  m.bias = g->epilogue.bias != 0;
+  m.addend = g->epilogue.addend != 0;
+  m.activation = abi_activation(g->epilogue.activation);
+  add_buffer(e, a, g->inputs[f.a], false);
+  add_buffer(e, a, g->inputs[f.b], false);
+  if (m.bias) add_buffer(e, a, g->epilogue.bias, false);
+  if (m.addend) add_buffer(e, a, g->epilogue.addend, false);
+  add_buffer(e, a, g->outputs[0], true);
+  a->kind = ABI_MATMUL;
+  a->code = e->w->matmul.len;
+  VEC_PUSH(e->w->arena, &e->w->matmul, m);
+  e->report->matmuls++;
+}
+
+/* --- the other kinds
+ * ------------------------------------------------------------------------------ */
+
+static void emit_kernel(Emitter *e, const Group *g, const Kernel *k, AbiAction *a) {
+  for (uint32_t i = 0; i < k->nbufs; i++) add_buffer(e, a, g->bufs[i], k->bufs[i].written);
+  add_arg(e, a, g->tasks);
+  add_arg(e, a, g->work);
+  for (uint32_t i = 0; i < k->nints; i++) add_arg(e, a, g->ints[i]);
+  a->kind = ABI_KERNEL;
+  a->code = g->kernel;
+  e->report->kernels++;
+}
+
+static void emit_collective(Emitter *e, const Group *g, AbiAction *a) {
+  const Node *n = graph_node(e->b->fused->graph, g->node);
+  const TensorType *from = type_of(e, g->inputs[0]), *to = type_of(e, g->outputs[0]);
+  const Attr *axes = node_attr(n, ATTR_AXES);
+  for (uint32_t i = 0; axes && i < axes->as.ints.len; i++) a->axes |= 1u << axes->as.ints.data[i];
+  const TensorType *partial = n->op == OP_PARTIAL_FILL ? to : from;
+  for (uint32_t i = 0; i < DTM_MAX_AXES; i++) {
+    if (n->op == OP_PARTIAL_FILL && to->layout.at[i].kind == PLACE_PARTIAL &&
+        from->layout.at[i].kind != PLACE_PARTIAL)
+      a->axes |= 1u << i;
+    if (a->axes >> i & 1 && partial->layout.at[i].kind == PLACE_PARTIAL)
+      a->code = partial->layout.at[i].op;
+  }
+  a->kind = n->op == OP_ALL_REDUCE       ? ABI_ALL_REDUCE
+            : n->op == OP_REDUCE_SCATTER ? ABI_REDUCE_SCATTER
+            : n->op == OP_SHARD_SLICE    ? ABI_SLICE
+            : n->op == OP_PARTIAL_FILL   ? ABI_FILL
+                                         : ABI_PULL;
+  add_buffer(e, a, g->inputs[0], false);
+  add_buffer(e, a, g->outputs[0], true);
+  if (a->kind != ABI_SLICE && a->kind != ABI_FILL) e->report->collectives++;
+}
+
+/* Operators the runtime has as C functions, and the attribute that follows the dim in the args. */
+static const struct {
+  Op op;
+  AbiLibrary code;
+  bool dim;
+  AttrKey more;
+} library[] = {
+    {OP_SORT, ABI_LIB_SORT, true, ATTR_DESCENDING},
+    {OP_TOPK, ABI_LIB_TOPK, true, ATTR_K},
+    {OP_CUMSUM, ABI_LIB_CUMSUM, true, ATTR_REVERSE},
+    {OP_GATHER, ABI_LIB_GATHER, true, ATTR_NONE},
+    {OP_SCATTER_ADD, ABI_LIB_SCATTER_ADD, true, ATTR_NONE},
+    {OP_INDEX_SELECT, ABI_LIB_INDEX_SELECT, true, ATTR_NONE},
+    {OP_EMBEDDING, ABI_LIB_EMBEDDING, false, ATTR_NONE},
+    {OP_EMBEDDING_BACKWARD, ABI_LIB_EMBEDDING_BACKWARD, false, ATTR_NONE},
+};
+
+static void emit_library(Emitter *e, const Group *g, AbiAction *a) {
+  const Node *n = graph_node(e->b->fused->graph, g->node);
+  a->kind = ABI_LIBRARY;
+  for (uint32_t i = 0; i < g->ninputs; i++) add_buffer(e, a, g->inputs[i], false);
+  for (uint32_t i = 0; i < g->noutputs; i++) add_buffer(e, a, g->outputs[i], true);
+  for (size_t i = 0; i < sizeof library / sizeof *library; i++) {
+    if (library[i].op != n->op) continue;
+    a->code = library[i].code;
+    if (library[i].dim) {
+      int64_t dim = node_int(n, ATTR_DIM, 0);
+      add_arg(e, a, constant(e, dim < 0 ? dim + type_of(e, g->inputs[0])->rank : dim));
+    }
+    if (library[i].more) add_arg(e, a, constant(e, node_int(n, library[i].more, 0)));
+  }
+}
+
+static void emit_output(Emitter *e, const Group *g, const Node *n, AbiAction *a) {
+  const char *role = node_string(n, ATTR_ROLE);
+  AbiOutput out = {.program = e->kind,
+                   .name = image_string(e->w, node_string(n, ATTR_NAME)),
+                   .role = !role                     ? ABI_PRINT
+                           : !strcmp(role, "loss")   ? ABI_LOSS
+                           : !strcmp(role, "metric") ? ABI_METRIC
+                                                     : ABI_PRINT,
+                   .type = image_type(e->w, type_of(e, g->inputs[0])),
+                   .source = a->source};
+  add_buffer(e, a, g->inputs[0], false);
+  out.offset = e->w->buffer.data[a->buffers].offset;
+  a->kind = ABI_OUTPUT;
+  a->code = e->w->output.len;
+  if (out.role == ABI_LOSS) e->w->program.data[e->kind].loss = e->w->output.len + 1;
+  VEC_PUSH(e->w->arena, &e->w->output, out);
+}
+
+/* ASSIGN of a value that could not be made in place. */
+static void emit_copy(Emitter *e, const Group *g, const Node *n, AbiAction *a) {
+  uint32_t var = (uint32_t)node_int(n, ATTR_VAR, 0);
+  add_buffer(e, a, g->inputs[0], false);
+  AbiBuffer to = {.offset = e->var_offset[var],
+                  .type = image_type(e->w, &e->b->program->vars.data[var].type),
+                  .written = 1};
+  VEC_PUSH(e->w->arena, &e->w->buffer, to);
+  a->nbuffers++;
+  a->kind = ABI_COPY;
+  e->report->copies++;
+}
+
+/* READ and STEP run nothing: their values lie in the arena already. */
+static void emit_structure(Emitter *e, uint32_t id, const Group *g, AbiAction *a) {
+  const Node *n = graph_node(e->b->fused->graph, g->node);
+  if (n->op == OP_ASSIGN && e->b->copies[id]) emit_copy(e, g, n, a);
+  if (n->op == OP_OUTPUT) emit_output(e, g, n, a);
+  if (n->op != OP_INPUT) return;
+  add_buffer(e, a, g->outputs[0], true);
+  a->kind = ABI_INPUT;
+  a->code = e->first_source + (uint32_t)node_int(n, ATTR_SOURCE, 0);
+}
+
+static uint32_t group_mesh(Emitter *e, const Group *g) {
+  const TensorType *t = NULL;
+  for (uint32_t i = 0; i < g->noutputs && !t; i++) t = type_of(e, g->outputs[i]);
+  for (uint32_t i = 0; i < g->ninputs && !t; i++)
+    if (g->inputs[i]) t = type_of(e, g->inputs[i]);
+  return t ? image_mesh(e->w, t->mesh) : 1;
+}
+
+static void emit_group(Emitter *e, uint32_t id) {
+  const Group *g = &e->b->fused->groups.data[id];
+  const Node *n = graph_node(e->b->fused->graph, g->node);
+  AbiAction a = {.phase = n->phase,
+                 .name = action_name(e, g),
+                 .source = source_text(e, n->span),
+                 .mesh = group_mesh(e, g),
+                 .buffers = e->w->buffer.len,
+                 .args = e->w->arg.len};
+  switch (g->kind) {
+  case GROUP_KERNEL:
+    emit_kernel(e, g, e->b->fused->kernels->kernels.data[g->kernel], &a);
+    break;
+  case GROUP_CONTRACT:
+    emit_contract(e, g, &a);
+    break;
+  case GROUP_COLLECTIVE:
+    emit_collective(e, g, &a);
+    break;
+  case GROUP_LIBRARY:
+    emit_library(e, g, &a);
+    break;
+  case GROUP_STRUCTURE:
+    emit_structure(e, id, g, &a);
+    break;
+  case GROUP_VIEW:
+    break;
+  }
+  if (a.kind) VEC_PUSH(e->w->arena, &e->w->action, a);
+}
+
+static void emit_sources(Emitter *e, const ProgramBlock *block, AbiProgram *program) {
+  for (uint32_t i = 0; i < block->data.len; i++) {
+    const DataSource *d = &block->data.data[i];
+    AbiSource s = {.program = e->kind,
+                   .name = image_string(e->w, d->name),
+                   .reader = image_string(e->w, d->reader),
+                   .path = image_string(e->w, d->path),
+                   .file_dtype = d->file_dtype,
+                   .type = image_type(e->w, &d->type),
+                   .below = d->below,
+                   .scale = d->scale,
+                   .source = source_text(e, d->span)};
+    if (d->type.rank && program->batch == 0) program->batch = d->type.shape[0];
+    VEC_PUSH(e->w->arena, &e->w->source, s);
+  }
+}
+
+static void emit_settings(Emitter *e, const RunSettings *s, AbiProgram *p) {
+  p->steps = s->steps;
+  p->epochs = s->epochs;
+  p->accumulate = s->accumulate > 1 ? s->accumulate : 1;
+  p->eval_every = s->eval_every;
+  p->save_every = s->save_every;
+  p->save = image_string(e->w, s->save);
+  p->shuffle = s->shuffle;
+  p->drop_last = s->drop_last;
+}
+
+/* The integers of the block behind those before, its meshes renumbered. */
+static void emit_syms(Emitter *e) {
+  const FusedProgram *f = e->b->fused;
+  for (uint32_t i = 0; i < f->syms.len; i++) {
+    RtSym s = f->syms.data[i];
+    switch ((RtSymOp)s.op) {
+    case RT_SYM_NONE:
+    case RT_SYM_CONST:
+      break;
+    case RT_SYM_COORD:
+      s.a = (int32_t)image_mesh(e->w, f->meshes.data[s.a]);
+      break;
+    case RT_SYM_IF_ZERO:
+      s.imm += e->first_sym;
+      s.a += (int32_t)e->first_sym;
+      s.b += (int32_t)e->first_sym;
+      break;
+    case RT_SYM_CHUNK_LENGTH:
+    case RT_SYM_CHUNK_BEGIN:
+    case RT_SYM_ADD:
+    case RT_SYM_SUB:
+    case RT_SYM_MUL:
+    case RT_SYM_DIV:
+    case RT_SYM_CEIL_DIV:
+    case RT_SYM_MIN:
+    case RT_SYM_MAX:
+      s.a += (int32_t)e->first_sym;
+      s.b += (int32_t)e->first_sym;
+      break;
+    }
+    VEC_PUSH(e->w->arena, &e->w->sym, s);
+  }
+}
+
+void block_emit(PlanBlock *b, ImageWriter *w, AbiProgramKind kind, const ProgramBlock *settings,
+                const uint64_t *var_offset, PlanReport *report) {
+  Emitter e = {.b = b,
+               .w = w,
+               .first_sym = w->sym.len,
+               .first_source = w->source.len,
+               .var_offset = var_offset,
+               .kind = kind,
+               .report = report};
+  AbiProgram *p = &w->program.data[kind];
+  p->present = 1;
+  p->actions = w->action.len;
+  p->live_bound = b->live_bound;
+  p->height = b->height;
+  if (settings) {
+    emit_settings(&e, &settings->settings, p);
+    emit_sources(&e, settings, p);
+  }
+  for (uint32_t i = 0; i < b->norder; i++) {
+    if (i == b->looped) p->looped = w->action.len - p->actions;
+    emit_group(&e, b->order[i]);
+  }
+  p->nactions = w->action.len - p->actions;
+  if (b->looped == b->norder) p->looped = p->nactions;
+  emit_syms(&e); /* last: contractions add some */
+  *report = (PlanReport){.present = true,
+                         .actions = p->nactions,
+                         .kernels = report->kernels,
+                         .matmuls = report->matmuls,
+                         .collectives = report->collectives,
+                         .copies = report->copies,
+                         .live_bound = b->live_bound,
+                         .height = b->height};
+}

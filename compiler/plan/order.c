@@ -1,0 +1,140 @@
+/* The order of groups: see block.h.
+ *
+ * The fuser's order is topological. Kept from it: what may run per accumulated batch (FORWARD,
+ * BACKWARD) comes before what runs once (REDUCE, OPTIMIZER). Changed: a group whose result is
+ * wanted only later, and whose inputs stay alive anyway (constants, index vectors, casts of
+ * variables), moves down to just before its first use, so that its result does not take memory
+ * meanwhile. An ASSIGN moves behind every reader of the variable's old value.
+ */
+#include <string.h>
+
+#include "plan/block.h"
+
+static bool once_per_step(const PlanBlock *b, uint32_t g) {
+  Phase p = group_phase(b, g);
+  return p == PHASE_REDUCE || p == PHASE_OPTIMIZER;
+}
+
+static FValueId root_of(const PlanBlock *b, FValueId v) {
+  FValueId alias = b->fused->values.data[v].alias;
+  return alias ? alias : v;
+}
+
+/* A stable partition of `from` into `to`. */
+static uint32_t partition(const PlanBlock *b, const uint32_t *from, uint32_t *to) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < b->norder; i++)
+    if (!once_per_step(b, from[i])) to[n++] = from[i];
+  uint32_t looped = n;
+  for (uint32_t i = 0; i < b->norder; i++)
+    if (once_per_step(b, from[i])) to[n++] = from[i];
+  return looped;
+}
+
+/* Per value root: the last position at which it is used. */
+static uint32_t *last_uses(const PlanBlock *b, const uint32_t *order) {
+  uint32_t *last = ARENA_ARRAY(b->arena, uint32_t, b->fused->values.len);
+  for (uint32_t i = 0; i < b->norder; i++) {
+    const Group *g = &b->fused->groups.data[order[i]];
+    for (uint32_t k = 0; k < g->ninputs; k++)
+      if (g->inputs[k]) last[root_of(b, g->inputs[k])] = i;
+  }
+  return last;
+}
+
+/* May wait: computes, does not talk to others or to the world, and needs nothing that could have
+ * been freed earlier. */
+static bool can_wait(const PlanBlock *b, const Group *g, uint32_t at, const uint32_t *last) {
+  if (g->kind != GROUP_KERNEL && g->kind != GROUP_VIEW) return false;
+  for (uint32_t k = 0; k < g->ninputs; k++)
+    if (g->inputs[k] && last[root_of(b, g->inputs[k])] <= at) return false;
+  return true;
+}
+
+/* Moves groups that can wait down to their first user, by giving each a sort key. */
+static void sink(PlanBlock *b, uint32_t *order) {
+  uint32_t nvalues = b->fused->values.len;
+  uint32_t *last = last_uses(b, order);
+  uint32_t *first_use =
+      ARENA_ARRAY(b->arena, uint32_t, nvalues); /* new key of the first user + 1 */
+  uint32_t *key = ARENA_ARRAY(b->arena, uint32_t, b->norder);
+  for (uint32_t i = b->norder; i-- > 0;) {
+    const Group *g = &b->fused->groups.data[order[i]];
+    key[i] = i;
+    if (can_wait(b, g, i, last)) {
+      uint32_t wanted = NOWHERE;
+      for (uint32_t k = 0; k < g->noutputs; k++) {
+        uint32_t use = first_use[g->outputs[k]];
+        if (use && use - 1 < wanted) wanted = use - 1;
+      }
+      if (wanted != NOWHERE && wanted > i &&
+          once_per_step(b, order[i]) == once_per_step(b, order[wanted]))
+        key[i] = wanted;
+    }
+    for (uint32_t k = 0; k < g->ninputs; k++) {
+      uint32_t *use = g->inputs[k] ? &first_use[g->inputs[k]] : NULL;
+      if (use && (*use == 0 || key[i] + 1 < *use)) *use = key[i] + 1;
+    }
+  }
+  /* Counting sort by key, stable: groups with one key stand before its owner, in their order. */
+  uint32_t *start = ARENA_ARRAY(b->arena, uint32_t, b->norder + 1);
+  for (uint32_t i = 0; i < b->norder; i++) start[key[i] + 1]++;
+  for (uint32_t i = 0; i < b->norder; i++) start[i + 1] += start[i];
+  uint32_t *sorted = ARENA_ARRAY(b->arena, uint32_t, b->norder);
+  for (uint32_t i = 0; i < b->norder; i++) sorted[start[key[i]]++] = order[i];
+  memcpy(order, sorted, b->norder * sizeof *order);
+}
+
+/* Every ASSIGN right behind the last reader of its variable's old value; one that runs per
+ * accumulated batch stays among those, and readers behind them see the new value. */
+static void delay_assigns(PlanBlock *b, uint32_t *order) {
+  const FusedProgram *f = b->fused;
+  uint32_t nvars = b->program->vars.len;
+  uint32_t *last = last_uses(b, order);
+  uint32_t *read_until = ARENA_ARRAY(b->arena, uint32_t, nvars); /* position + 1 */
+  for (uint32_t i = 0; i < b->norder; i++) {
+    const Group *g = &f->groups.data[order[i]];
+    if (group_op(b, order[i]) != OP_READ) continue;
+    uint32_t var = (uint32_t)node_int(graph_node(f->graph, g->node), ATTR_VAR, 0);
+    uint32_t until = last[root_of(b, g->outputs[0])];
+    if (until < i) until = i;
+    if (until + 1 > read_until[var]) read_until[var] = until + 1;
+  }
+  uint32_t *key = ARENA_ARRAY(b->arena, uint32_t, b->norder);
+  uint32_t *start = ARENA_ARRAY(b->arena, uint32_t, b->norder + 2);
+  for (uint32_t i = 0; i < b->norder; i++) {
+    key[i] = i;
+    if (group_op(b, order[i]) == OP_ASSIGN) {
+      const Group *g = &f->groups.data[order[i]];
+      uint32_t var = (uint32_t)node_int(graph_node(f->graph, g->node), ATTR_VAR, 0);
+      uint32_t until = read_until[var] > i ? read_until[var] - 1 : i;
+      key[i] = i < b->looped && until >= b->looped ? b->looped - 1 : until;
+    }
+    start[key[i] + 1]++;
+  }
+  for (uint32_t i = 0; i < b->norder; i++) start[i + 1] += start[i];
+  /* Within one key the group that owns it comes first, the delayed ASSIGNs after it. */
+  uint32_t *sorted = ARENA_ARRAY(b->arena, uint32_t, b->norder);
+  for (uint32_t i = 0; i < b->norder; i++)
+    if (key[i] == i) sorted[start[i]++] = order[i];
+  for (uint32_t i = 0; i < b->norder; i++)
+    if (key[i] != i) sorted[start[key[i]]++] = order[i];
+  memcpy(order, sorted, b->norder * sizeof *order);
+}
+
+void block_order(PlanBlock *b) {
+  b->norder = b->fused->groups.len;
+  uint32_t *order = ARENA_ARRAY(b->arena, uint32_t, b->norder);
+  uint32_t *given = ARENA_ARRAY(b->arena, uint32_t, b->norder);
+  for (uint32_t i = 0; i < b->norder; i++) given[i] = i;
+  b->looped = partition(b, given, order);
+  sink(b, order);
+  delay_assigns(b, order);
+  b->order = order;
+  b->position = ARENA_ARRAY(b->arena, uint32_t, b->norder);
+  b->looped = 0;
+  for (uint32_t i = 0; i < b->norder; i++) {
+    b->position[order[i]] = i;
+    if (!once_per_step(b, order[i])) b->looped = i + 1;
+  }
+}

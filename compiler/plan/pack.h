@@ -1,0 +1,18 @@
+/* Packing buffers with lifetimes into one arena ("dynamic storage allocation"). Pure. */
+#ifndef DTM_PLAN_PACK_H
+#define DTM_PLAN_PACK_H
+
+#include "base/arena.h"
+
+/* A buffer that is alive from step `first` to step `last`, both included. */
+typedef struct PackItem {
+  uint64_t size;        /* bytes, a multiple of the alignment; 0 = takes no space */
+  uint32_t first, last; /* first <= last */
+  uint64_t offset;      /* result */
+} PackItem;
+
+/* Gives every item an offset so that no two that are alive at once overlap. Returns the height.
+ * *bound = the largest sum of sizes alive at one step, which no packing can beat. */
+uint64_t pack_items(Arena *arena, PackItem *items, uint32_t n, uint64_t *bound);
+
+#endif

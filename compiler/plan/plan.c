@@ -1,0 +1,75 @@
+/* The planner's driver: see plan.h. In: fused blocks. Out: the image. */
+#include "plan/plan.h"
+
+#include <string.h>
+
+#include "plan/block.h"
+
+static uint64_t aligned(uint64_t n) {
+  return (n + ABI_ALIGN - 1) / ABI_ALIGN * ABI_ALIGN;
+}
+
+/* Variables one after the other behind the step block. */
+static uint64_t place_variables(const Program *program, uint64_t *offset, Plan *plan) {
+  uint64_t at = ABI_STEP_BYTES;
+  for (uint32_t i = 0; i < program->vars.len; i++) {
+    const Var *v = &program->vars.data[i];
+    offset[i] = at;
+    uint64_t bytes = aligned((uint64_t)type_local_bytes(&v->type));
+    plan->variables[v->kind] += bytes;
+    at += bytes;
+  }
+  return at;
+}
+
+static void emit_variables(ImageWriter *w, const Program *program, const uint64_t *offset) {
+  for (uint32_t i = 0; i < program->vars.len; i++) {
+    const Var *v = &program->vars.data[i];
+    AbiVar a = {.kind = v->kind,
+                .name = image_string(w, v->name),
+                .foreign_name = image_string(w, v->foreign_name),
+                .transposed = v->transposed,
+                .type = image_type(w, &v->type),
+                .param = v->param,
+                .chunks = v->chunks > 1 ? v->chunks : 1,
+                .offset = offset[i]};
+    if (v->span.file && program->sources)
+      a.source = image_string(w, span_print(w->arena, program->sources, v->span));
+    VEC_PUSH(w->arena, &w->var, a);
+  }
+}
+
+Plan *plan_run(Arena *arena, const Program *program, FusedProgram *const fused[4],
+               uint32_t nkernels, const PlanOptions *options) {
+  Plan *plan = ARENA_NEW(arena, Plan);
+  ImageWriter w;
+  image_init(&w, arena);
+  image_mesh(&w, program->world);
+  for (uint32_t i = 0; i < ABI_PROGRAM_COUNT; i++)
+    VEC_PUSH(arena, &w.program, (AbiProgram){.accumulate = 1});
+  uint64_t *offset = ARENA_ARRAY(arena, uint64_t, program->vars.len);
+  plan->persistent_size = place_variables(program, offset, plan);
+  plan->arena_size = plan->persistent_size;
+  emit_variables(&w, program, offset);
+  const ProgramBlock *settings[] = {NULL, &program->train, &program->eval, &program->infer};
+  for (uint32_t i = 0; i < ABI_PROGRAM_COUNT; i++) {
+    if (!fused[i]) continue;
+    PlanBlock b = {.arena = arena, .program = program, .fused = fused[i]};
+    block_order(&b);
+    block_share(&b, options->reuse);
+    block_place(&b, plan->persistent_size, offset, options->reuse);
+    block_emit(&b, &w, (AbiProgramKind)i, settings[i], offset, &plan->blocks[i]);
+    uint64_t end = plan->persistent_size + b.height;
+    if (end > plan->arena_size) plan->arena_size = end;
+  }
+  AbiHeader header = {.nkernels = nkernels,
+                      .seed = program->seed,
+                      .arena_size = plan->arena_size,
+                      .persistent_size = plan->persistent_size,
+                      .path = image_string(&w, options->path),
+                      .compiler = image_string(&w, options->compiler),
+                      .world = image_mesh(&w, program->world)};
+  plan->image = image_finish(&w, &header);
+  plan->image_size = header.size;
+  return plan;
+}

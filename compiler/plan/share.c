@@ -1,0 +1,221 @@
+/* Which values share memory: see block.h.
+ *
+ * In: fused groups in their order. Out: for every materialised value its memory, with the span of
+ * positions at which it is alive. Values share memory when
+ *   - one is a view of the other (the fuser's aliases),
+ *   - it is read from or assigned to a variable and nothing reads the variable's old value at or
+ *     after the moment it is written (then the update happens in place and costs no copy),
+ *   - a group may write its output over an input that dies there.
+ * Invariant: two values that share memory are never both needed at one time, except views.
+ */
+#include <string.h>
+
+#include "plan/block.h"
+
+static uint32_t find_root(const PlanBlock *b, FValueId v) {
+  FValueId alias = b->fused->values.data[v].alias;
+  uint32_t i = alias ? alias : v;
+  while (b->storage[i].parent != i) {
+    b->storage[i].parent = b->storage[b->storage[i].parent].parent;
+    i = b->storage[i].parent;
+  }
+  return i;
+}
+
+Storage *block_storage(const PlanBlock *b, FValueId v) {
+  return &b->storage[find_root(b, v)];
+}
+
+/* `child` lives in the memory of `root` from now on. */
+static void unite(PlanBlock *b, uint32_t root, uint32_t child) {
+  Storage *r = &b->storage[root], *c = &b->storage[child];
+  c->parent = root;
+  if (c->first < r->first) r->first = c->first;
+  if (c->last > r->last) r->last = c->last;
+  if (c->bytes > r->bytes) r->bytes = c->bytes;
+}
+
+static uint64_t rounded(int64_t bytes) {
+  return ((uint64_t)bytes + ABI_ALIGN - 1) / ABI_ALIGN * ABI_ALIGN;
+}
+
+static const Node *group_node(const PlanBlock *b, uint32_t g) {
+  return graph_node(b->fused->graph, b->fused->groups.data[g].node);
+}
+
+/* Lives of single values; memory of reads and of the step number. */
+static void find_lives(PlanBlock *b) {
+  const FusedProgram *f = b->fused;
+  for (uint32_t v = 0; v < f->values.len; v++)
+    b->storage[v] =
+        (Storage){.parent = v, .bytes = rounded(f->values.data[v].max_bytes), .first = NOWHERE};
+  for (uint32_t p = 0; p < b->norder; p++) {
+    const Group *g = &f->groups.data[b->order[p]];
+    for (uint32_t k = 0; k < g->noutputs; k++) {
+      Storage *s = block_storage(b, g->outputs[k]);
+      if (s->first == NOWHERE) s->first = p;
+      if (s->last < p) s->last = p;
+    }
+    for (uint32_t k = 0; k < g->ninputs; k++) {
+      if (!g->inputs[k]) continue;
+      Storage *s = block_storage(b, g->inputs[k]);
+      if (s->last < p) s->last = p;
+    }
+    const Op op = group_node(b, b->order[p])->op;
+    if (op == OP_STEP) block_storage(b, g->outputs[0])->step = true;
+  }
+}
+
+/* Whether this group may write output `out` over the memory of input `in`. */
+static bool may_replace(const PlanBlock *b, const Group *g, uint32_t out, uint32_t in) {
+  if (g->kind == GROUP_KERNEL || g->kind == GROUP_CONTRACT)
+    return g->in_place && in < 64 && (g->in_place[out] >> in & 1);
+  return g->kind == GROUP_COLLECTIVE && graph_node(b->fused->graph, g->node)->op == OP_ALL_REDUCE;
+}
+
+/* True when, with every read and write of positions [from, ...) considered, `group` at position p
+ * may overwrite memory `s` with output `out`: s is not needed after p, and at p only by inputs the
+ * output may replace. */
+static bool replaceable(const PlanBlock *b, uint32_t group, uint32_t out, const Storage *s,
+                        uint32_t p) {
+  if (s->first == NOWHERE || s->last < p) return true;
+  if (s->last > p) return false;
+  const Group *g = &b->fused->groups.data[group];
+  for (uint32_t k = 0; k < g->ninputs; k++)
+    if (g->inputs[k] && block_storage(b, g->inputs[k]) == s && !may_replace(b, g, out, k))
+      return false;
+  for (uint32_t k = 0; k < g->noutputs; k++)
+    if (k != out && block_storage(b, g->outputs[k]) == s) return false;
+  return true;
+}
+
+/* The value is the whole of its memory, from its first byte. */
+static bool fills_root(const FusedProgram *f, FValueId v) {
+  const FValue *fv = &f->values.data[v];
+  if (!fv->alias) return true;
+  const RtSym *offset = &f->syms.data[fv->alias_offset];
+  return offset->op == RT_SYM_CONST && offset->imm == 0 &&
+         fv->max_bytes == f->values.data[fv->alias].max_bytes;
+}
+
+/* Memory of variables: one Storage per variable that the block reads stands for its old value. */
+static void share_reads(PlanBlock *b, uint32_t *reader) {
+  const FusedProgram *f = b->fused;
+  for (uint32_t p = 0; p < b->norder; p++) {
+    const Node *n = group_node(b, b->order[p]);
+    if (n->op != OP_READ) continue;
+    uint32_t var = (uint32_t)node_int(n, ATTR_VAR, 0);
+    uint32_t root = find_root(b, f->groups.data[b->order[p]].outputs[0]);
+    if (reader[var])
+      unite(b, reader[var], root);
+    else
+      reader[var] = root;
+    b->storage[reader[var]].var = var + 1;
+  }
+}
+
+/* The group and output that make the whole of memory `root`; false when that is not one write. */
+static bool sole_writer(const PlanBlock *b, const uint32_t *writer, uint32_t root, uint32_t *group,
+                        uint32_t *out) {
+  uint32_t w = writer[root];
+  if (w == NOWHERE) return false;
+  const Group *g = &b->fused->groups.data[w];
+  for (uint32_t k = 0; k < g->noutputs; k++) {
+    if (find_root(b, g->outputs[k]) != root) continue;
+    *group = w;
+    *out = k;
+    return true;
+  }
+  return false;
+}
+
+/* Assigned values are made in the variable's memory where that is safe; else the ASSIGN copies. */
+static void share_assigns(PlanBlock *b, const uint32_t *reader, const uint32_t *writer,
+                          bool reuse) {
+  const FusedProgram *f = b->fused;
+  for (uint32_t p = 0; p < b->norder; p++) {
+    uint32_t id = b->order[p], maker, out;
+    const Node *n = group_node(b, id);
+    if (n->op != OP_ASSIGN) continue;
+    FValueId value = f->groups.data[id].inputs[0];
+    uint32_t var = (uint32_t)node_int(n, ATTR_VAR, 0), root = find_root(b, value);
+    Storage *s = &b->storage[root];
+    if (s->var == var + 1) continue; /* the variable keeps its value */
+    b->copies[id] = true;
+    if (!reuse || !fills_root(f, value) || s->var || s->step ||
+        !sole_writer(b, writer, root, &maker, &out))
+      continue;
+    if (group_op(b, maker) == OP_INPUT) continue;
+    uint32_t old = reader[var];
+    if (old && !replaceable(b, maker, out, &b->storage[old], b->position[maker])) continue;
+    b->copies[id] = false;
+    if (old) {
+      unite(b, old, root);
+    } else {
+      s->var = var + 1;
+    }
+  }
+}
+
+/* Outputs take the memory of inputs that die. */
+static void share_in_place(PlanBlock *b) {
+  const FusedProgram *f = b->fused;
+  for (uint32_t p = 0; p < b->norder; p++) {
+    const Group *g = &f->groups.data[b->order[p]];
+    for (uint32_t k = 0; k < g->noutputs; k++) {
+      if (f->values.data[g->outputs[k]].alias) continue;
+      uint32_t out = find_root(b, g->outputs[k]);
+      Storage *o = &b->storage[out];
+      if (o->var || o->step || o->first != p || o->bytes == 0) continue;
+      for (uint32_t i = 0; i < g->ninputs; i++) {
+        if (!g->inputs[i] || !fills_root(f, g->inputs[i]) || !may_replace(b, g, k, i)) continue;
+        uint32_t in = find_root(b, g->inputs[i]);
+        Storage *s = &b->storage[in];
+        if (in == out || s->var || s->step || s->bytes != o->bytes) continue;
+        if (!replaceable(b, b->order[p], k, s, p)) continue;
+        unite(b, in, out);
+        break;
+      }
+    }
+  }
+}
+
+void block_share(PlanBlock *b, bool reuse) {
+  const FusedProgram *f = b->fused;
+  b->storage = ARENA_ARRAY(b->arena, Storage, f->values.len);
+  b->copies = ARENA_ARRAY(b->arena, bool, f->groups.len);
+  find_lives(b);
+  uint32_t *reader = ARENA_ARRAY(b->arena, uint32_t, b->program->vars.len);
+  share_reads(b, reader);
+  uint32_t *writer = ARENA_ARRAY(b->arena, uint32_t, f->values.len);
+  memset(writer, 0xff, sizeof *writer * f->values.len);
+  for (uint32_t p = 0; p < b->norder; p++) {
+    const Group *g = &f->groups.data[b->order[p]];
+    for (uint32_t k = 0; k < g->noutputs && g->kind != GROUP_VIEW; k++)
+      writer[find_root(b, g->outputs[k])] = b->order[p];
+  }
+  share_assigns(b, reader, writer, reuse);
+  if (reuse) share_in_place(b);
+}
+
+void block_place(PlanBlock *b, uint64_t base, const uint64_t *var_offset, bool reuse) {
+  const FusedProgram *f = b->fused;
+  PackItem *items = ARENA_ARRAY(b->arena, PackItem, f->values.len);
+  uint32_t *which = ARENA_ARRAY(b->arena, uint32_t, f->values.len), n = 0;
+  for (uint32_t v = 1; v < f->values.len; v++) {
+    Storage *s = &b->storage[v];
+    if (s->parent != v || s->first == NOWHERE) continue;
+    s->offset = base;
+    if (s->var)
+      s->offset = var_offset[s->var - 1];
+    else if (s->step)
+      s->offset = ABI_STEP_OFFSET + offsetof(AbiStep, step);
+    else {
+      items[n] = (PackItem){.size = s->bytes, .first = s->first, .last = s->last};
+      if (!reuse) items[n].first = 0, items[n].last = b->norder;
+      which[n++] = v;
+    }
+  }
+  b->height = pack_items(b->arena, items, n, &b->live_bound);
+  for (uint32_t i = 0; i < n; i++) b->storage[which[i]].offset = base + items[i].offset;
+}
