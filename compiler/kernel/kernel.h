@@ -22,7 +22,7 @@
  * of KERNEL_VEC_BLOCK elements of the vector dim.
  *
  * Results never depend on how [0, tasks) is split between calls: chunks are part of the kernel's
- * integers, and vectors are always KERNEL_LANES wide (8 when a value is 64 bits wide everywhere).
+ * integers, and vectors have a fixed number of lanes (kernel_lanes).
  *
  * Arithmetic: bf16, f16 and f8 are storage; they are loaded into f32 and rounded (to nearest even)
  * when stored or cast. f32, f64, integers and bool compute in their own type. No fast-math; sums
@@ -72,9 +72,12 @@ typedef enum KKind {
   K_ACCUM,  /* access, a = value: memory at access = reduction over the rows of the chunk. In a LOOP
                block the VEC dim is kept; in a SCALAR block a is a scalar. Memory is initialised
                with the neutral element when the chunk starts. Buffer type = `type`. */
-  K_RANDOM  /* f32: Philox of key (seed, imm.i = instance, step), counter a (i64 global element
+  K_RANDOM  /* Philox of key (seed, imm.i = instance, step), counter a (i64 global element
                index): `random` selects uniform or normal; runtime/abi/philox.h defines the bits */
 } KKind;
+
+/* The stride of an ACCUM along the first ROW dim applies to the number of the chunk; along other
+ * ROW dims it is zero. A uniform RANDOM has type f32, a normal one f64. */
 
 typedef enum KRandom { KRANDOM_NONE = 0, KRANDOM_UNIFORM, KRANDOM_NORMAL } KRandom;
 
@@ -137,6 +140,9 @@ uint32_t kernel_set_add(Arena *arena, KernelSet *set, const Kernel *k, const cha
 void kernel_print(StrBuf *out, const Kernel *k);
 /* NULL, or what is wrong: types, levels (a SCALAR block uses no vector value), order, ranges. */
 const char *kernel_verify(Arena *arena, const Kernel *k);
-bool kernel_has_vec(const Kernel *k);
+/* Elements of one vector: KERNEL_LANES, or half of it where f64 values are computed. */
+uint32_t kernel_lanes(const Kernel *k);
+/* The type values of a storage type are computed in. */
+DType kernel_compute_type(DType storage);
 
 #endif

@@ -1,0 +1,53 @@
+/* Loads libdtm_llvm.so on first use and passes through its door. */
+#include "codegen/codegen.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "codegen/llvm_door.h"
+
+static const char library[] = "libdtm_llvm.so";
+
+/* Beside this executable: bin/dtmc -> lib/dtm/. */
+static void *open_library(Arena *arena) {
+  char exe[4096];
+  ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+  char *slash = NULL;
+  if (n > 0) {
+    exe[n] = 0;
+    slash = strrchr(exe, '/');
+  }
+  if (slash) {
+    *slash = 0;
+    void *handle = dlopen(arena_printf(arena, "%s/../lib/dtm/%s", exe, library), RTLD_NOW);
+    if (handle) return handle;
+  }
+  return dlopen(library, RTLD_NOW);
+}
+
+bool codegen_emit(Arena *arena, Kernel *const *kernels, uint32_t nkernels,
+                  const CodegenImage *image, const CodegenOptions *options, CodegenOutput output,
+                  const void **bytes, size_t *size, const char **error) {
+  void *handle = open_library(arena);
+  LlvmEmitFn *emit = NULL;
+  /* POSIX's way to get a function out of dlsym. */
+  if (handle) *(void **)&emit = dlsym(handle, "dtm_llvm_emit");
+  if (!emit) {
+    const char *why = dlerror();
+    *error = arena_printf(arena, "cannot load %s: %s", library, why ? why : "no entry in it");
+    return false;
+  }
+  char *out = NULL, *fault = NULL;
+  if (!emit(kernels, nkernels, image, options, output, &out, size, &fault)) {
+    *error = arena_strdup(arena, fault);
+    free(fault);
+    return false;
+  }
+  void *mine = arena_alloc(arena, *size + 1);
+  memcpy(mine, out, *size + 1);
+  free(out);
+  *bytes = mine;
+  return true;
+}

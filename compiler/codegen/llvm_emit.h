@@ -1,0 +1,98 @@
+/* Inside libdtm_llvm.so: emitting one kernel as LLVM IR.
+ *
+ * A value is either one element (lanes 1) or a vector of lanes elements; the same functions emit
+ * both, so the scalar code of a row and the vector code of a loop have the same arithmetic.
+ */
+#ifndef DTM_CODEGEN_LLVM_EMIT_H
+#define DTM_CODEGEN_LLVM_EMIT_H
+
+#include <llvm-c/Core.h>
+#include <llvm-c/Target.h>
+#include <llvm-c/TargetMachine.h>
+
+#include "kernel/kernel.h"
+
+/* One module. */
+typedef struct Emitter {
+  LLVMContextRef context;
+  LLVMModuleRef module;
+  LLVMBuilderRef builder;
+  bool has_fma;     /* the target fuses; else a * b + c is rounded twice */
+  const char *tune; /* CPU to schedule for */
+} Emitter;
+
+/* One kernel within it. */
+typedef struct KernelEmitter {
+  Emitter *e;
+  const Kernel *k;
+  LLVMValueRef function;
+  LLVMBasicBlockRef entry; /* allocas go here */
+  LLVMValueRef *bufs, *ints;
+  LLVMValueRef *value;    /* per instruction: its value, where it is visible */
+  LLVMValueRef *total;    /* per REDUCE: alloca of its scalar result */
+  LLVMValueRef *lane_sum; /* per REDUCE: alloca of its vector of partial results */
+  bool *uniform;          /* per instruction: the same for every element of the vector dim */
+  LLVMValueRef index[KERNEL_MAX_DIMS]; /* loop indices; VEC: index of lane 0 */
+  LLVMValueRef chunk;                  /* number of the chunk, or NULL */
+  LLVMValueRef mask;                   /* lanes in range; NULL = all */
+  LLVMValueRef rest;                   /* number of lanes in range, when mask is set */
+  uint32_t lanes;                      /* of the code being emitted */
+  uint32_t vec;                        /* the VEC dim, or KERNEL_MAX_DIMS */
+} KernelEmitter;
+
+/* --- llvm_type.c: types, constants, small helpers ---- */
+LLVMTypeRef ll_element(Emitter *e, DType type);             /* i1 for bool */
+LLVMTypeRef ll_vector(LLVMTypeRef element, uint32_t lanes); /* the element when lanes is 1 */
+LLVMTypeRef ll_type(Emitter *e, DType type, uint32_t lanes);
+LLVMTypeRef ll_int(Emitter *e, uint32_t bits, uint32_t lanes);
+uint32_t ll_lanes(LLVMValueRef v);
+LLVMValueRef ll_splat(Emitter *e, LLVMValueRef scalar, uint32_t lanes);
+LLVMValueRef ll_const_f(LLVMTypeRef like, double value); /* splat when `like` is a vector */
+LLVMValueRef ll_const_i(LLVMTypeRef like, int64_t value);
+LLVMValueRef ll_i64(Emitter *e, int64_t value);
+LLVMValueRef ll_lane_numbers(Emitter *e, LLVMTypeRef element, uint32_t lanes); /* 0, 1, 2, ... */
+bool ll_is_f64(LLVMTypeRef type);
+/* Calls an intrinsic overloaded on the type of its first argument. */
+LLVMValueRef ll_intrinsic(Emitter *e, const char *name, LLVMValueRef *args, uint32_t n);
+LLVMValueRef ll_fma(Emitter *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
+LLVMValueRef ll_select(Emitter *e, LLVMValueRef c, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef ll_bits(Emitter *e, LLVMValueRef x);            /* float -> integer of that width */
+LLVMValueRef ll_float_of(Emitter *e, LLVMValueRef bits);     /* back */
+LLVMValueRef ll_alloca(KernelEmitter *ke, LLVMTypeRef type); /* in the entry block */
+
+/* --- llvm_math.c: elementary functions of f32 and f64, scalar or vector ---- */
+LLVMValueRef ll_math(Emitter *e, Op op, LLVMValueRef x, LLVMValueRef y);
+/* Calls a libm function element by element; n arguments. */
+LLVMValueRef ll_libm(Emitter *e, const char *name, LLVMValueRef *args, uint32_t n);
+
+/* --- llvm_convert.c: element types ---- */
+LLVMValueRef ll_cast(Emitter *e, LLVMValueRef x, DType from, DType to);
+/* Storage bits (as integers for 8- and 16-bit floats) <-> values. */
+LLVMTypeRef ll_storage(Emitter *e, DType storage, uint32_t lanes);
+LLVMValueRef ll_decode(Emitter *e, LLVMValueRef bits, DType storage);
+LLVMValueRef ll_encode(Emitter *e, LLVMValueRef value, DType storage);
+
+/* --- llvm_point.c ---- */
+LLVMValueRef ll_point(Emitter *e, const KInstr *in, DType operand, LLVMValueRef x, LLVMValueRef y,
+                      LLVMValueRef z);
+/* a (op) b, and the neutral element. */
+LLVMValueRef ll_combine(Emitter *e, ReduceOp op, DType type, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef ll_neutral(Emitter *e, ReduceOp op, DType type, uint32_t lanes);
+/* Combines the lanes of a vector in a fixed tree. */
+LLVMValueRef ll_fold(Emitter *e, ReduceOp op, DType type, LLVMValueRef v);
+
+/* --- llvm_random.c ---- */
+LLVMValueRef ll_random(Emitter *e, KRandom kind, LLVMValueRef seed, int64_t instance,
+                       LLVMValueRef step, LLVMValueRef index);
+
+/* --- llvm_memory.c: loads, stores, accumulators ---- */
+LLVMValueRef ll_address(KernelEmitter *ke, const KAccess *a, bool with_vec);
+LLVMValueRef ll_load(KernelEmitter *ke, const KInstr *in, LLVMValueRef index, LLVMValueRef pred);
+void ll_store(KernelEmitter *ke, const KAccess *a, DType storage, LLVMValueRef value,
+              LLVMValueRef pred);
+LLVMValueRef ll_indices(KernelEmitter *ke, const KAccess *a);
+
+/* --- llvm_kernel.c ---- */
+LLVMValueRef ll_kernel(Emitter *e, const Kernel *k);
+
+#endif

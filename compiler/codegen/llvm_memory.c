@@ -1,0 +1,221 @@
+/* Addresses, loads and stores.
+ *
+ * Along the vector dim an access has stride 0 (one element for all lanes), 1 (a contiguous vector)
+ * or a run-time stride (gather, scatter). The last vector of a row is partial: 4- and 8-byte
+ * elements use masked instructions, narrower ones pass through a small buffer on the stack, since
+ * x86 without AVX-512 masks only wide elements.
+ */
+#include "codegen/llvm_emit.h"
+
+#include <string.h>
+
+typedef LLVMValueRef V;
+
+static V add(Emitter *e, V a, V b) {
+  return LLVMBuildAdd(e->builder, a, b, "");
+}
+
+static V int_of(KernelEmitter *ke, KInt i) {
+  if (i == KINT_ZERO) return ll_i64(ke->e, 0);
+  if (i == KINT_ONE) return ll_i64(ke->e, 1);
+  return ke->ints[i];
+}
+
+static V term(KernelEmitter *ke, KInt stride, V index) {
+  if (stride == KINT_ONE) return index;
+  return LLVMBuildMul(ke->e->builder, index, int_of(ke, stride), "");
+}
+
+/* Element number of lane 0, or without the vector dim's part. */
+V ll_address(KernelEmitter *ke, const KAccess *a, bool with_vec) {
+  V at = a->offset == KINT_ZERO ? NULL : int_of(ke, a->offset);
+  for (uint32_t d = 0; d < ke->k->ndims; d++) {
+    if (a->stride[d] == KINT_ZERO || !ke->index[d] || (d == ke->vec && !with_vec)) continue;
+    V t = term(ke, a->stride[d], ke->index[d]);
+    at = at ? add(ke->e, at, t) : t;
+  }
+  return at ? at : ll_i64(ke->e, 0);
+}
+
+static KInt vec_stride(const KernelEmitter *ke, const KAccess *a) {
+  return ke->vec < KERNEL_MAX_DIMS ? a->stride[ke->vec] : KINT_ZERO;
+}
+
+/* Per-lane element numbers (i64), or one when lanes is 1 or they are all the same. */
+V ll_indices(KernelEmitter *ke, const KAccess *a) {
+  Emitter *e = ke->e;
+  V base = ll_address(ke, a, true);
+  KInt stride = vec_stride(ke, a);
+  if (ke->lanes == 1 || stride == KINT_ZERO) return base;
+  V lane = ll_lane_numbers(e, ll_int(e, 64, 1), ke->lanes);
+  if (stride != KINT_ONE)
+    lane = LLVMBuildMul(e->builder, lane, ll_splat(e, int_of(ke, stride), ke->lanes), "");
+  return add(e, ll_splat(e, base, ke->lanes), lane);
+}
+
+static V pointer(KernelEmitter *ke, uint32_t buf, DType storage, V index) {
+  return LLVMBuildGEP2(ke->e->builder, ll_storage(ke->e, storage, 1), ke->bufs[buf], &index, 1, "");
+}
+
+static unsigned bytes_of(DType storage) {
+  return (unsigned)dtype_bytes(storage);
+}
+
+static V both(Emitter *e, V a, V b) {
+  if (!a) return b;
+  return b ? LLVMBuildAnd(e->builder, a, b, "") : a;
+}
+
+/* llvm.masked.*: overloaded on value and pointer type. */
+static V masked(Emitter *e, const char *name, LLVMTypeRef value, LLVMTypeRef ptr, V *args,
+                uint32_t n) {
+  LLVMTypeRef types[2] = {value, ptr};
+  unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
+  V f = LLVMGetIntrinsicDeclaration(e->module, id, types, 2);
+  return LLVMBuildCall2(e->builder, LLVMIntrinsicGetType(e->context, id, types, 2), f, args, n, "");
+}
+
+static V all_lanes(Emitter *e, uint32_t lanes) {
+  return ll_const_i(ll_int(e, 1, lanes), -1);
+}
+
+/* The bytes of the lanes in range, through the stack. */
+static V staged(KernelEmitter *ke, LLVMTypeRef type, DType storage) {
+  V slot = ll_alloca(ke, type);
+  LLVMSetAlignment(slot, bytes_of(storage) * ke->lanes);
+  return slot;
+}
+
+static V rest_bytes(KernelEmitter *ke, DType storage) {
+  return LLVMBuildMul(ke->e->builder, ke->rest, ll_i64(ke->e, bytes_of(storage)), "");
+}
+
+static V load_contiguous(KernelEmitter *ke, V p, LLVMTypeRef type, DType storage, V pred) {
+  Emitter *e = ke->e;
+  V mask = both(e, ke->mask, pred), loaded;
+  if (!mask) {
+    loaded = LLVMBuildLoad2(e->builder, type, p, "");
+    LLVMSetAlignment(loaded, bytes_of(storage));
+    return loaded;
+  }
+  if (!pred && bytes_of(storage) < 4) {
+    V slot = staged(ke, type, storage);
+    LLVMBuildStore(e->builder, LLVMConstNull(type), slot);
+    LLVMBuildMemCpy(e->builder, slot, 1, p, 1, rest_bytes(ke, storage));
+    return LLVMBuildLoad2(e->builder, type, slot, "");
+  }
+  V args[] = {p, LLVMConstInt(ll_int(e, 32, 1), bytes_of(storage), 0), mask, LLVMConstNull(type)};
+  return masked(e, "llvm.masked.load", type, LLVMTypeOf(p), args, 4);
+}
+
+static V gather(KernelEmitter *ke, V pointers, LLVMTypeRef type, DType storage, V pred) {
+  Emitter *e = ke->e;
+  V mask = both(e, ke->mask, pred);
+  V args[] = {pointers, LLVMConstInt(ll_int(e, 32, 1), bytes_of(storage), 0),
+              mask ? mask : all_lanes(e, ke->lanes), LLVMConstNull(type)};
+  return masked(e, "llvm.masked.gather", type, LLVMTypeOf(pointers), args, 4);
+}
+
+/* One element; where the predicate is false nothing is read. */
+static V load_scalar(KernelEmitter *ke, V p, LLVMTypeRef type, DType storage, V pred) {
+  Emitter *e = ke->e;
+  LLVMBuilderRef b = e->builder;
+  LLVMBasicBlockRef from = LLVMGetInsertBlock(b), yes = NULL, join = NULL;
+  if (pred) {
+    yes = LLVMAppendBasicBlockInContext(e->context, ke->function, "read");
+    join = LLVMAppendBasicBlockInContext(e->context, ke->function, "joined");
+    LLVMBuildCondBr(b, pred, yes, join);
+    LLVMPositionBuilderAtEnd(b, yes);
+  }
+  V loaded = LLVMBuildLoad2(b, type, p, "");
+  LLVMSetAlignment(loaded, bytes_of(storage));
+  if (!pred) return loaded;
+  LLVMBuildBr(b, join);
+  LLVMPositionBuilderAtEnd(b, join);
+  V phi = LLVMBuildPhi(b, type, "");
+  LLVMAddIncoming(phi, (V[]){LLVMConstNull(type), loaded}, (LLVMBasicBlockRef[]){from, yes}, 2);
+  return phi;
+}
+
+V ll_load(KernelEmitter *ke, const KInstr *in, V index, V pred) {
+  Emitter *e = ke->e;
+  const KAccess *a = &in->access;
+  DType storage = (DType)ke->k->bufs[a->buf].dtype;
+  KInt stride = vec_stride(ke, a);
+  bool per_lane = ke->lanes > 1 &&
+                  ((stride != KINT_ZERO && stride != KINT_ONE) || (index && ll_lanes(index) > 1));
+  LLVMTypeRef type = ll_storage(e, storage, ke->lanes);
+  V bits;
+  if (per_lane) {
+    V at = ll_indices(ke, a);
+    if (index) at = add(e, ll_splat(e, at, ke->lanes), ll_splat(e, index, ke->lanes));
+    bits = gather(ke, pointer(ke, a->buf, storage, at), type, storage,
+                  pred ? ll_splat(e, pred, ke->lanes) : NULL);
+  } else {
+    V at = ll_address(ke, a, true);
+    if (index) at = add(e, at, index);
+    V p = pointer(ke, a->buf, storage, at);
+    if (ke->lanes > 1 && stride == KINT_ONE)
+      bits = load_contiguous(ke, p, type, storage, pred ? ll_splat(e, pred, ke->lanes) : NULL);
+    else if (pred && ll_lanes(pred) > 1) {
+      /* One element under a predicate that varies: read where any lane asks. */
+      V any = ll_intrinsic(e, "llvm.vector.reduce.or", &pred, 1);
+      V one = load_scalar(ke, p, ll_storage(e, storage, 1), storage, any);
+      bits = ll_select(e, pred, ll_splat(e, one, ke->lanes), LLVMConstNull(type));
+    } else
+      bits = load_scalar(ke, p, ll_storage(e, storage, 1), storage, pred);
+  }
+  return ll_decode(e, bits, storage);
+}
+
+static void store_contiguous(KernelEmitter *ke, V p, V bits, DType storage, V pred) {
+  Emitter *e = ke->e;
+  V mask = both(e, ke->mask, pred);
+  if (!mask) {
+    LLVMSetAlignment(LLVMBuildStore(e->builder, bits, p), bytes_of(storage));
+    return;
+  }
+  if (!pred && bytes_of(storage) < 4) {
+    V slot = staged(ke, LLVMTypeOf(bits), storage);
+    LLVMBuildStore(e->builder, bits, slot);
+    LLVMBuildMemCpy(e->builder, p, 1, slot, 1, rest_bytes(ke, storage));
+    return;
+  }
+  V args[] = {bits, p, LLVMConstInt(ll_int(e, 32, 1), bytes_of(storage), 0), mask};
+  masked(e, "llvm.masked.store", LLVMTypeOf(bits), LLVMTypeOf(p), args, 4);
+}
+
+static void store_scalar(KernelEmitter *ke, V p, V bits, DType storage, V pred) {
+  Emitter *e = ke->e;
+  LLVMBuilderRef b = e->builder;
+  LLVMBasicBlockRef join = NULL;
+  if (pred) {
+    LLVMBasicBlockRef yes = LLVMAppendBasicBlockInContext(e->context, ke->function, "write");
+    join = LLVMAppendBasicBlockInContext(e->context, ke->function, "joined");
+    LLVMBuildCondBr(b, pred, yes, join);
+    LLVMPositionBuilderAtEnd(b, yes);
+  }
+  LLVMSetAlignment(LLVMBuildStore(b, bits, p), bytes_of(storage));
+  if (!pred) return;
+  LLVMBuildBr(b, join);
+  LLVMPositionBuilderAtEnd(b, join);
+}
+
+void ll_store(KernelEmitter *ke, const KAccess *a, DType storage, V value, V pred) {
+  Emitter *e = ke->e;
+  V bits = ll_encode(e, ll_splat(e, value, ke->lanes), storage);
+  if (pred) pred = ll_splat(e, pred, ke->lanes);
+  KInt stride = vec_stride(ke, a);
+  if (ke->lanes == 1) {
+    store_scalar(ke, pointer(ke, a->buf, storage, ll_address(ke, a, true)), bits, storage, pred);
+  } else if (stride == KINT_ONE) {
+    V p = pointer(ke, a->buf, storage, ll_address(ke, a, true));
+    store_contiguous(ke, p, bits, storage, pred);
+  } else {
+    V pointers = pointer(ke, a->buf, storage, ll_indices(ke, a));
+    V mask = both(e, ke->mask, pred);
+    V args[] = {bits, pointers, LLVMConstInt(ll_int(e, 32, 1), bytes_of(storage), 0),
+                mask ? mask : all_lanes(e, ke->lanes)};
+    masked(e, "llvm.masked.scatter", LLVMTypeOf(bits), LLVMTypeOf(pointers), args, 4);
+  }
+}
