@@ -3,8 +3,8 @@
  * Bounds hold against the exact result over the whole range, for targets with FMA (checked by
  * tests/unit/test_math.c):
  *            exp  expm1  log  log1p  tanh  sin cos  atan2  erf   pow
- *   f32 ulp   1     2     1     2     2     1        2      2     1
- *   f64 ulp   1     2     1     2     2     1        2      (libm)(libm)
+ *   f32 ulp   1     2     1     2     3     3        3      2     1
+ *   f64 ulp   1     2     1     2     3     3        3      (libm)(libm)
  * Sources: range reductions and coefficients of exp, log, log1p, tanh, sin, cos follow Sun's fdlibm
  * and Moshier's Cephes; erf of f32 is the two-interval form by N. Juffa. Arguments of sin and cos
  * beyond 2^28 go to libm one by one. f32 pow, sin and cos work in f64 inside.
