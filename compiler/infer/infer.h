@@ -11,11 +11,8 @@
 /* What inference knows of one operand. */
 typedef struct Operand {
   TensorType type;
-  bool is_const;          /* a scalar constant: rules about constants apply */
-  double const_value;     /* when is_const */
-  Span span;              /* its expression, for messages and fixes; file 0 = none */
-  Span origin;            /* where its placement came from (the node that made it) */
-  const char *origin_why; /* "linear contracts F, which is sharded on tp on both sides", or NULL */
+  bool is_const;      /* a scalar constant: rules about constants apply */
+  double const_value; /* when is_const */
 } Operand;
 
 typedef enum InferStatus {
@@ -33,8 +30,9 @@ typedef struct InferResult {
    * slice[i] false = as it is. Filled only on OK. */
   bool slice[INFER_MAX_OPERANDS];
   TensorType slice_to[INFER_MAX_OPERANDS];
-  /* Why a result axis is Partial (for later notes): per axis, NULL = not explained. */
-  const char *why_partial;
+  /* Why a result is Partial on an axis ("linear contracts dim 1, which is sharded on tp on both
+   * sides"); NULL where it is not, or where an operand was Partial already. */
+  const char *why_partial[DTM_MAX_AXES];
   /* On ERROR */
   DiagCode code;
   const char *message; /* "gelu cannot take a Partial operand on mesh dim tp" */
@@ -49,13 +47,17 @@ typedef struct InferResult {
 } InferResult;
 
 /* Infers results of `op` on operands (all on one mesh) with these attributes. Strings live in
- * `arena`. Shape, element type and arity faults are errors like placement faults. */
+ * `arena`. Shape, element type and arity faults are errors like placement faults. A scalar constant
+ * is on every mesh: its mesh is not looked at. */
 void infer_node(Arena *arena, Op op, const Operand *operands, uint32_t noperands, const Attr *attrs,
                 uint32_t nattrs, InferResult *out);
 
-/* Builds a node in `g`: infers, inserts implicit slices, adds. On error emits the diagnostic (with
- * fix candidates) to `sink` and returns a node whose results are poisoned; a poisoned operand gives
- * a poisoned result silently. `spans[i]` are the operands' expressions (NULL = none known). */
+/* Builds a node in `g`: infers, inserts implicit slices, adds. Attributes are made canonical first:
+ * dims counted from 0, lists of dims sorted and complete, defaults and -1 extents filled in, so
+ * that later passes read them as they are. On error emits the diagnostic (with fix candidates) to
+ * `sink` and returns a node whose results are poisoned; a poisoned operand gives a poisoned result
+ * silently. `spans[i]` are the operands' expressions (NULL = none known). Not for OP_READ and
+ * OP_INPUT without a TYPE attribute: their types are the variable's, the source's (graph_add). */
 NodeId infer_add(Graph *g, DiagSink *sink, Op op, const ValueId *operands, uint32_t noperands,
                  const Attr *attrs, uint32_t nattrs, Span span, const Span *spans, uint32_t scope);
 
@@ -65,7 +67,7 @@ const char *infer_explain(Arena *arena, Op op);
 /* Einsum letters of a contraction node, the form every later pass works on. Letters are small
  * integers; -1 ends nothing: lengths are ranks. For linear the bias is operand 2 and has the letter
  * of the output's last dim. Batch dims of matmul that broadcast have letters only where extent > 1.
- */
+ * matmul follows numpy for rank-1 operands. */
 typedef struct Contraction {
   uint32_t rank[3], out_rank;
   int8_t letter[3][DTM_MAX_DIMS]; /* letter of each dim of each operand; -1 = extent-1 broadcast */

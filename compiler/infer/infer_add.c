@@ -1,0 +1,162 @@
+/* infer_add: one node into a graph, with its implicit slices or its diagnostic.
+ *
+ * Stage: graph construction (sema) and every pass that adds operators (autodiff). Invariant: the
+ * graph stays in topological order; a node with a fault exists, its results poisoned.
+ */
+#include <string.h>
+
+#include "infer/rules.h"
+
+static Operand operand_of(const Graph *g, ValueId id) {
+  Operand o = {.type = *value_type(g, id)};
+  o.is_const = value_const(g, id, &o.const_value);
+  return o;
+}
+
+static Place place_on(const Graph *g, ValueId id, const char *axis, int *index) {
+  const TensorType *t = value_type(g, id);
+  for (uint32_t a = 0; t->mesh && a < t->mesh->naxes; a++)
+    if (t->mesh->axis[a] == axis) {
+      *index = (int)a;
+      return t->layout.at[a];
+    }
+  return (Place){0};
+}
+
+/* The node where the placement kind of `id` on `axis` arose: the first, going back, none of whose
+ * operands has it. */
+static NodeId find_origin(const Graph *g, ValueId id, const char *axis, PlaceKind kind) {
+  for (;;) {
+    const Node *n = value_node(g, id);
+    ValueId next = 0;
+    int index;
+    for (uint32_t i = 0; i < n->noperands && !next; i++)
+      if (place_on(g, n->operands[i], axis, &index).kind == kind) next = n->operands[i];
+    if (!next || (n->op == OP_REDISTRIBUTE && node_int(n, ATTR_IMPLICIT, 0) == 0 &&
+                  place_on(g, next, axis, &index).kind != kind))
+      return g->values.data[id].node;
+    id = next;
+  }
+}
+
+/* Why the node's result is Partial on the axis, by inferring it again. */
+static const char *explain_origin(Arena *arena, const Graph *g, NodeId id, int axis) {
+  const Node *n = graph_node(g, id);
+  Operand *operands = ARENA_ARRAY(arena, Operand, n->noperands);
+  InferResult *out = ARENA_NEW(arena, InferResult);
+  if (n->noperands > INFER_MAX_OPERANDS) return NULL;
+  for (uint32_t i = 0; i < n->noperands; i++) operands[i] = operand_of(g, n->operands[i]);
+  if (!infer_rules(arena, n->op, operands, n->noperands, n->attrs, n->nattrs, true, out))
+    return NULL;
+  return out->why_partial[axis];
+}
+
+static const char *origin_noun(const Node *n) {
+  if (n->op == OP_READ) return "it is declared so";
+  if (n->op == OP_INPUT) return "the data is declared so";
+  if (n->op == OP_REDISTRIBUTE) return "the redistribute asks for it";
+  return NULL;
+}
+
+static void note_origin(DiagSink *sink, Diag *d, const Graph *g, const InferResult *out,
+                        ValueId bad) {
+  const TensorType *t = value_type(g, bad);
+  if (out->bad_axis < 0 || !t->mesh) return;
+  PlaceKind kind = (PlaceKind)t->layout.at[out->bad_axis].kind;
+  if (kind == PLACE_REPLICATE) return;
+  const char *axis = t->mesh->axis[out->bad_axis];
+  NodeId origin = find_origin(g, bad, axis, kind);
+  const Node *n = graph_node(g, origin);
+  if (n->span.file == 0) return;
+  int index = out->bad_axis;
+  place_on(g, node_result(n, 0), axis, &index);
+  const char *why = kind == PLACE_PARTIAL ? explain_origin(sink->arena, g, origin, index) : NULL;
+  if (!why) why = origin_noun(n);
+  const char *what =
+      kind == PLACE_PARTIAL ? "partial" : arena_printf(sink->arena, "sharded on %s", axis);
+  const char *at = span_print(sink->arena, sink->sources, n->span);
+  diag_note(sink, d, n->span, "%s since %s%s%s", what, at, why ? ": " : "", why ? why : "");
+}
+
+static void label_operands(DiagSink *sink, Diag *d, const Graph *g, const ValueId *operands,
+                           uint32_t n) {
+  StrBuf sb;
+  strbuf_init(&sb, sink->arena);
+  strbuf_puts(&sb, n == 1 ? "operand is " : "operands are ");
+  for (uint32_t i = 0; i < n; i++)
+    strbuf_printf(&sb, "%s%s",
+                  i == 0       ? ""
+                  : i + 1 == n ? " and "
+                               : ", ",
+                  type_print(sink->arena, value_type(g, operands[i])));
+  if (n) diag_label(sink, d, "%s", sb.text);
+}
+
+static void emit(DiagSink *sink, const Graph *g, const InferResult *out, const ValueId *operands,
+                 uint32_t noperands, Span span, const Span *spans, uint32_t scope) {
+  Diag *d = diag_emit(sink, out->code, span, "%s", out->message);
+  label_operands(sink, d, g, operands, noperands);
+  if (out->reason) diag_reason(sink, d, "%s", out->reason);
+  if (out->bad_operand < noperands) note_origin(sink, d, g, out, operands[out->bad_operand]);
+  for (uint32_t s = scope; s != 0; s = g->scopes.data[s].parent) {
+    const Scope *in = &g->scopes.data[s];
+    if (in->call.file) diag_note(sink, d, in->call, "in %s, used here", in->what);
+  }
+  for (uint32_t k = 0; k < out->nfixes; k++) {
+    uint32_t i = out->fixes[k].operand;
+    FixCandidate *fix = ARENA_NEW(sink->arena, FixCandidate);
+    *fix = (FixCandidate){.node = span,
+                          .operand = i,
+                          .text = spans ? spans[i] : (Span){0},
+                          .from = *value_type(g, operands[i]),
+                          .to = out->fixes[k].to};
+    VEC_PUSH(sink->arena, &d->fixes, fix);
+  }
+}
+
+/* A node that stands for one with a fault; its results have the types inference got to, if any. */
+static NodeId add_poisoned(Graph *g, Op op, const ValueId *operands, uint32_t noperands,
+                           const Attr *attrs, uint32_t nattrs, Span span, uint32_t scope) {
+  TensorType none[INFER_MAX_RESULTS] = {{.dtype = DT_F32}, {.dtype = DT_F32}};
+  const Mesh *mesh = noperands ? value_type(g, operands[0])->mesh : NULL;
+  uint32_t nresults = op_info(op)->results;
+  for (uint32_t k = 0; k < nresults; k++) none[k].mesh = mesh;
+  NodeId id = graph_add(g, op, operands, noperands, attrs, nattrs, none, nresults, span, scope);
+  for (uint32_t k = 0; k < nresults; k++)
+    graph_value(g, node_result(graph_node(g, id), k))->poisoned = true;
+  return id;
+}
+
+static ValueId add_slice(Graph *g, ValueId of, const TensorType *to, Span span, uint32_t scope) {
+  Attr attrs[] = {ATTR_T(TYPE, to), ATTR_I(IMPLICIT, 1)};
+  NodeId id = graph_add(g, OP_REDISTRIBUTE, &of, 1, attrs, 2, to, 1, span, scope);
+  return node_result(graph_node(g, id), 0);
+}
+
+NodeId infer_add(Graph *g, DiagSink *sink, Op op, const ValueId *operands, uint32_t noperands,
+                 const Attr *attrs, uint32_t nattrs, Span span, const Span *spans, uint32_t scope) {
+  Operand stack[8] = {{.is_const = false}}, *given = stack;
+  InferResult out;
+  ValueId sliced[INFER_MAX_OPERANDS];
+  for (uint32_t i = 0; i < noperands; i++)
+    if (graph_value(g, operands[i])->poisoned)
+      return add_poisoned(g, op, operands, noperands, attrs, nattrs, span, scope);
+  if (noperands > 8) given = ARENA_ARRAY(g->arena, Operand, noperands);
+  for (uint32_t i = 0; i < noperands; i++) given[i] = operand_of(g, operands[i]);
+  if (!infer_rules(g->arena, op, given, noperands, attrs, nattrs, false, &out)) {
+    infer_node(sink->arena, op, given, noperands, attrs, nattrs, &out);
+    emit(sink, g, &out, operands, noperands, span, spans, scope);
+    return add_poisoned(g, op, operands, noperands, attrs, nattrs, span, scope);
+  }
+  for (uint32_t i = 0; i < noperands; i++) {
+    sliced[i] = operands[i];
+    if (!out.slice[i]) continue;
+    Span at = spans && spans[i].file ? spans[i] : span;
+    sliced[i] = add_slice(g, operands[i], &out.slice_to[i], at, scope);
+  }
+  Attr *canonical;
+  nattrs = infer_canonical_attrs(g->arena, op, noperands ? &given[0].type : NULL, &out.results[0],
+                                 attrs, nattrs, &canonical);
+  return graph_add(g, op, sliced, noperands, canonical, nattrs, out.results, out.nresults, span,
+                   scope);
+}

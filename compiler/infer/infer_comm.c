@@ -1,0 +1,63 @@
+/* redistribute and what the planner lowers it to: the target type is stated; this checks that it is
+ * the same value and that the change exists.
+ */
+#include "infer/rules.h"
+
+#include <string.h>
+
+static bool fail_target(Rule *r, int axis, const char *reason) {
+  return rule_fail(r, DIAG_REDISTRIBUTE_TARGET, 0, axis,
+                   rule_text(r, "%s: there is no way to that layout", r->info->name), reason);
+}
+
+/* One axis of a redistribute on one mesh. */
+static bool check_axis(Rule *r, uint32_t axis, Place from, Place to) {
+  if (to.kind != PLACE_PARTIAL) return true;
+  const char *name = rule_axis_name(r, axis);
+  if (from.kind == PLACE_PARTIAL && from.op != to.op)
+    return fail_target(r, (int)axis,
+                       rule_text(r, "Partial(%s) on %s cannot become Partial(%s): reduce it first",
+                                 reduce_op_name((ReduceOp)from.op), name,
+                                 reduce_op_name((ReduceOp)to.op)));
+  if (from.kind == PLACE_SHARD && to.op != REDUCE_SUM)
+    return fail_target(r, (int)axis,
+                       rule_text(r,
+                                 "Shard(%u) on %s can be filled with zeros to Partial(sum), not "
+                                 "to Partial(%s)",
+                                 from.dim, name, reduce_op_name((ReduceOp)to.op)));
+  return true;
+}
+
+static bool same_shape(const TensorType *a, const TensorType *b) {
+  return a->rank == b->rank && memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0;
+}
+
+bool rule_comm(Rule *r) {
+  const Attr *stated = rule_attr(r, ATTR_TYPE);
+  const TensorType *from = rule_type(r, 0);
+  DiagCode code;
+  int axis;
+  if (!stated) return rule_fail_argument(r, "the target type is missing");
+  const TensorType *to = stated->as.type;
+  if (to->dtype != from->dtype || !same_shape(to, from))
+    return rule_fail_shape(r, 0,
+                           rule_text(r, "%s is not %s under another layout",
+                                     type_print(r->arena, to), type_print(r->arena, from)));
+  const char *fault = type_fault(r->arena, to, &code, &axis);
+  if (fault)
+    return rule_fail(r, code, 0, axis,
+                     rule_text(r, "%s: the type %s does not make sense", r->info->name,
+                               type_print(r->arena, to)),
+                     fault);
+  r->out->results[0] = *to;
+  r->out->nresults = 1;
+  for (uint32_t a = 0; a < to->mesh->naxes; a++) {
+    Place was = {0};
+    for (uint32_t b = 0; from->mesh && b < from->mesh->naxes; b++)
+      if (from->mesh->axis[b] == to->mesh->axis[a]) was = from->layout.at[b];
+    if (r->op == OP_REDISTRIBUTE && !check_axis(r, a, was, to->layout.at[a])) return false;
+    if (r->explain && to->layout.at[a].kind == PLACE_PARTIAL && was.kind != PLACE_PARTIAL)
+      r->out->why_partial[a] = rule_text(r, "the redistribute asks for it");
+  }
+  return true;
+}

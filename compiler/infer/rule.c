@@ -1,0 +1,478 @@
+/* The engine of inference: letters to layouts, and the sentences all rule classes share.
+ *
+ * Invariant: every function that returns false has filled `out` through rule_fail.
+ */
+#include "infer/rules.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *rule_text(const Rule *r, const char *fmt, ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  char *text = arena_vprintf(r->arena, fmt, ap);
+  va_end(ap);
+  return text;
+}
+
+bool rule_fail(Rule *r, DiagCode code, uint32_t operand, int axis, const char *message,
+               const char *reason) {
+  r->out->status = INFER_ERROR;
+  r->out->code = code;
+  r->out->bad_operand = operand;
+  r->out->bad_axis = axis;
+  r->out->message = message;
+  r->out->reason = reason;
+  return false;
+}
+
+const char *rule_operand_name(const Rule *r, uint32_t i) {
+  static const char *const linear[] = {"the input", "the weight", "the bias"};
+  if (r->op == OP_LINEAR || r->op == OP_LAYER_NORM || r->op == OP_RMS_NORM) return linear[i];
+  if (r->op == OP_EMBEDDING) return i ? "the weight" : "the ids";
+  if (r->op == OP_CROSS_ENTROPY)
+    return i == 0 ? "the logits" : i == 1 ? "the labels" : "the class weights";
+  if (r->op == OP_WHERE)
+    return i == 0 ? "the condition" : i == 1 ? "the first value" : "the second value";
+  if (r->n == 1) return "the operand";
+  if (r->n == 2) return i ? "the right operand" : "the left operand";
+  return rule_text(r, "operand %u", i + 1);
+}
+
+const char *rule_axis_name(const Rule *r, uint32_t axis) {
+  return r->mesh->axis[axis];
+}
+
+const Attr *rule_attr(const Rule *r, AttrKey key) {
+  for (uint32_t i = 0; i < r->nattrs; i++)
+    if (r->attrs[i].key == key) return &r->attrs[i];
+  return NULL;
+}
+
+int64_t rule_int(const Rule *r, AttrKey key, int64_t otherwise) {
+  const Attr *a = rule_attr(r, key);
+  return a ? a->as.i : otherwise;
+}
+
+double rule_float(const Rule *r, AttrKey key, double otherwise) {
+  const Attr *a = rule_attr(r, key);
+  return a ? a->as.f : otherwise;
+}
+
+static bool dim_index(Rule *r, int64_t given, uint32_t *dim) {
+  int64_t rank = rule_type(r, 0)->rank;
+  if (given < -rank || given >= rank)
+    return rule_fail_argument(r, rank == 0
+                                     ? "the operand is a scalar and has no dims"
+                                     : rule_text(r, "dim %lld is outside the operand's %lld dims",
+                                                 (long long)given, (long long)rank));
+  *dim = (uint32_t)(given < 0 ? given + rank : given);
+  return true;
+}
+
+bool rule_dim(Rule *r, int64_t otherwise, uint32_t *dim) {
+  return dim_index(r, rule_int(r, ATTR_DIM, otherwise), dim);
+}
+
+bool rule_dims(Rule *r, bool none_is_all, uint32_t *set) {
+  const Attr *a = rule_attr(r, ATTR_DIMS);
+  *set = 0;
+  if ((!a || a->as.ints.len == 0) && none_is_all) {
+    *set = (1u << rule_type(r, 0)->rank) - 1;
+    return true;
+  }
+  for (uint32_t i = 0; a && i < a->as.ints.len; i++) {
+    uint32_t d = 0;
+    if (!dim_index(r, a->as.ints.data[i], &d)) return false;
+    if (*set >> d & 1) return rule_fail_argument(r, rule_text(r, "dim %u is named twice", d));
+    *set |= 1u << d;
+  }
+  return true;
+}
+
+/* --- Partial ------------------------------------------------------------------------------------
+ */
+
+bool rule_is_partial(const Rule *r, uint32_t i, uint32_t axis) {
+  return rule_place_at(r, i, axis).kind == PLACE_PARTIAL;
+}
+
+ReduceOp rule_partial_op(const Rule *r, uint32_t i, uint32_t axis) {
+  Place p = rule_place_at(r, i, axis);
+  return p.kind == PLACE_PARTIAL ? (ReduceOp)p.op : REDUCE_NONE;
+}
+
+bool reduce_is_linear(ReduceOp op) {
+  return op == REDUCE_SUM || op == REDUCE_AVG;
+}
+
+bool reduce_keeps(ReduceOp op, double v) {
+  switch (op) {
+  case REDUCE_SUM:
+  case REDUCE_XOR:
+    return v == 0;
+  case REDUCE_PRODUCT:
+    return v == 0 || v == 1;
+  case REDUCE_AVG:
+  case REDUCE_MAX:
+  case REDUCE_MIN:
+  case REDUCE_AND:
+  case REDUCE_OR:
+    return true;
+  case REDUCE_NONE:
+  case REDUCE_COUNT:
+    break;
+  }
+  return false;
+}
+
+const char *reduce_article(ReduceOp op) {
+  static const char *const text[REDUCE_COUNT] = {"a value",   "a sum",     "a mean",
+                                                 "a product", "a maximum", "a minimum",
+                                                 "an AND",    "an OR",     "an XOR"};
+  return text[op];
+}
+
+const char *reduce_noun(ReduceOp op) {
+  static const char *const text[REDUCE_COUNT] = {"value",   "sum", "mean", "product", "maximum",
+                                                 "minimum", "AND", "OR",   "XOR"};
+  return text[op];
+}
+
+bool rule_fail_partial(Rule *r, uint32_t operand, uint32_t axis, const char *reason) {
+  return rule_fail(r, DIAG_PARTIAL_OPERAND, operand, (int)axis,
+                   rule_text(r, "%s cannot take a Partial operand on mesh dim %s", r->info->name,
+                             rule_axis_name(r, axis)),
+                   reason);
+}
+
+bool rule_fail_shape(Rule *r, uint32_t operand, const char *reason) {
+  return rule_fail(r, DIAG_OPERAND_SHAPE, operand, -1,
+                   rule_text(r, "%s: operand shapes do not fit", r->info->name), reason);
+}
+
+bool rule_fail_argument(Rule *r, const char *reason) {
+  return rule_fail(r, DIAG_OPERATOR_ARGUMENT, 0, -1,
+                   rule_text(r, "%s: bad argument", r->info->name), reason);
+}
+
+/* The first operand that is Partial on the axis; the caller knows there is one. */
+static uint32_t first_partial(const Rule *r, uint32_t axis) {
+  uint32_t i = 0;
+  while (!rule_is_partial(r, i, axis)) i++;
+  return i;
+}
+
+ReduceOp partial_nonlinear(Rule *r, uint32_t axis) {
+  uint32_t i = first_partial(r, axis);
+  ReduceOp op = rule_partial_op(r, i, axis);
+  rule_fail_partial(r, i, axis,
+                    rule_text(r, "%s is not linear: %s of %s is not the %s of %ss", r->info->name,
+                              r->info->name, reduce_article(op), reduce_noun(op), r->info->name));
+  return REDUCE_NONE;
+}
+
+ReduceOp partial_linear_first(Rule *r, uint32_t axis) {
+  ReduceOp op = rule_partial_op(r, 0, axis);
+  for (uint32_t i = 1; i < r->n; i++)
+    if (rule_is_partial(r, i, axis)) {
+      rule_fail_partial(r, i, axis,
+                        rule_text(r, "%s is linear in its first operand only", r->info->name));
+      return REDUCE_NONE;
+    }
+  if (reduce_is_linear(op)) return op;
+  rule_fail_partial(r, 0, axis,
+                    rule_text(r, "%s is linear: it passes a pending sum or mean, not %s",
+                              r->info->name, reduce_article(op)));
+  return REDUCE_NONE;
+}
+
+ReduceOp partial_movement(Rule *r, uint32_t axis) {
+  return rule_partial_op(r, 0, axis);
+}
+
+/* --- element types ------------------------------------------------------------------------------
+ */
+
+bool dtype_is_storage_only(DType t) {
+  return t == DT_F8_E4M3 || t == DT_F8_E5M2;
+}
+
+static bool fail_dtype(Rule *r, uint32_t i, const char *reason) {
+  return rule_fail(r, DIAG_OPERAND_DTYPE, i, -1,
+                   rule_text(r, "%s: operand of the wrong element type", r->info->name), reason);
+}
+
+bool rule_same_dtype(Rule *r) {
+  for (uint32_t i = 1; i < r->n; i++) {
+    DType a = rule_type(r, 0)->dtype, b = rule_type(r, i)->dtype;
+    if (a != b)
+      return fail_dtype(r, i,
+                        rule_text(r, "%s is %s but %s is %s, and there is no implicit promotion",
+                                  rule_operand_name(r, 0), dtype_name(a), rule_operand_name(r, i),
+                                  dtype_name(b)));
+  }
+  return true;
+}
+
+static bool want(Rule *r, uint32_t i, bool ok, const char *kinds) {
+  DType t = rule_type(r, i)->dtype;
+  if (dtype_is_storage_only(t))
+    return fail_dtype(
+        r, i,
+        rule_text(r, "%s is a storage type: cast it before computing with it", dtype_name(t)));
+  if (ok) return true;
+  return fail_dtype(r, i, rule_text(r, "%s takes %s, not %s", r->info->name, kinds, dtype_name(t)));
+}
+
+bool rule_want_float(Rule *r, uint32_t i) {
+  return want(r, i, dtype_is_float(rule_type(r, i)->dtype), "floating-point operands");
+}
+bool rule_want_number(Rule *r, uint32_t i) {
+  return want(r, i, rule_type(r, i)->dtype != DT_BOOL, "numbers");
+}
+bool rule_want_bool(Rule *r, uint32_t i) {
+  return want(r, i, rule_type(r, i)->dtype == DT_BOOL, "bool");
+}
+bool rule_want_integer(Rule *r, uint32_t i, const char *role) {
+  return want(r, i, dtype_is_integer(rule_type(r, i)->dtype), rule_text(r, "integers as %s", role));
+}
+
+/* --- letters ------------------------------------------------------------------------------------
+ */
+
+TensorType *rule_result(Rule *r, uint32_t i, DType dtype) {
+  TensorType *t = &r->out->results[i];
+  *t = (TensorType){.dtype = dtype, .mesh = r->mesh};
+  if (r->out->nresults <= i) r->out->nresults = i + 1;
+  return t;
+}
+
+bool rule_result_dim(Rule *r, uint32_t i, int64_t extent, int8_t letter) {
+  TensorType *t = &r->out->results[i];
+  if (t->rank == DTM_MAX_DIMS)
+    return rule_fail_shape(r, 0,
+                           rule_text(r, "the result would have more than %d dims", DTM_MAX_DIMS));
+  r->letters.out[i][t->rank] = letter;
+  t->shape[t->rank++] = extent;
+  return true;
+}
+
+int8_t rule_new_letter(Rule *r, LetterRule rule) {
+  r->letters.rule[r->letters.n] = (uint8_t)rule;
+  return (int8_t)r->letters.n++;
+}
+
+void rule_letter_each(Rule *r, uint32_t i, LetterRule rule) {
+  for (uint32_t d = 0; d < rule_type(r, i)->rank; d++)
+    r->letters.of[i][d] = rule_new_letter(r, rule);
+}
+
+/* --- from letters to layouts --------------------------------------------------------------------
+ */
+
+typedef struct AxisList {
+  uint8_t axis[DTM_MAX_AXES];
+  uint32_t n;
+  uint32_t operand, dim; /* who has it */
+  bool any;              /* some operand has the letter */
+} AxisList;
+
+static void dim_axes(const TensorType *t, uint32_t dim, AxisList *l) {
+  l->n = layout_dim_axes(&t->layout, dim, l->axis);
+}
+
+static bool is_prefix(const AxisList *shorter, const AxisList *longer) {
+  return shorter->n <= longer->n && memcmp(shorter->axis, longer->axis, shorter->n) == 0;
+}
+
+static bool list_has(const AxisList *l, uint32_t axis) {
+  return memchr(l->axis, (int)axis, l->n) != NULL;
+}
+
+static bool same_set(const AxisList *a, const AxisList *b) {
+  for (uint32_t i = 0; i < a->n; i++)
+    if (!list_has(b, a->axis[i])) return false;
+  return a->n == b->n;
+}
+
+static const char *print_list(const Rule *r, const AxisList *l) {
+  if (l->n == 0) return "not sharded";
+  StrBuf sb;
+  strbuf_init(&sb, r->arena);
+  strbuf_puts(&sb, "sharded on ");
+  for (uint32_t i = 0; i < l->n; i++)
+    strbuf_printf(&sb, "%s%s", i ? "," : l->n > 1 ? "(" : "", rule_axis_name(r, l->axis[i]));
+  if (l->n > 1) strbuf_putc(&sb, ')');
+  return sb.text;
+}
+
+/* Two operands carry one letter with lists that do not match. */
+static bool fail_lists(Rule *r, const AxisList *a, const AxisList *b) {
+  const char *x = rule_text(r, "dim %u of %s is %s", a->dim, rule_operand_name(r, a->operand),
+                            print_list(r, a)),
+             *y = rule_text(r, "dim %u of %s is %s", b->dim, rule_operand_name(r, b->operand),
+                            print_list(r, b));
+  if (same_set(a, b))
+    return rule_fail(r, DIAG_SHARD_ORDER, b->operand, b->axis[0],
+                     rule_text(r, "%s: the same mesh dims cut in different orders", r->info->name),
+                     rule_text(r, "%s, but %s: the blocks of a rank do not match", x, y));
+  int axis = 0;
+  for (uint32_t i = 0; i < a->n; i++)
+    if (i >= b->n || a->axis[i] != b->axis[i]) {
+      axis = a->axis[i];
+      break;
+    }
+  int64_t na = 1, nb = 1, whole = rule_type(r, a->operand)->shape[a->dim];
+  for (uint32_t i = 0; i < a->n; i++) na *= r->mesh->size[a->axis[i]];
+  for (uint32_t i = 0; i < b->n; i++) nb *= r->mesh->size[b->axis[i]];
+  const char *local =
+      na == nb ? "the blocks of a rank do not match"
+               : rule_text(r, "the local extents %lld and %lld do not conform",
+                           (long long)((whole + na - 1) / na), (long long)((whole + nb - 1) / nb));
+  return rule_fail(r, DIAG_SHARD_MISMATCH, b->operand, axis,
+                   rule_text(r, "%s: operands are sharded differently on mesh dim %s",
+                             r->info->name, rule_axis_name(r, (uint32_t)axis)),
+                   rule_text(r, "%s, but %s: %s", x, y, local));
+}
+
+/* The common list of every letter; on a prefix mismatch that is allowed, the longest. */
+static bool letter_lists(Rule *r, AxisList lists[MAX_LETTERS]) {
+  const Letters *l = &r->letters;
+  memset(lists, 0, sizeof(AxisList) * l->n);
+  for (uint32_t pass = 0; pass < 2; pass++)
+    for (uint32_t i = 0; i < r->n; i++)
+      for (uint32_t d = 0; d < rule_type(r, i)->rank; d++) {
+        int8_t letter = l->of[i][d];
+        AxisList own = {.operand = i, .dim = d, .any = true};
+        dim_axes(rule_type(r, i), d, &own);
+        if (letter == LETTER_NONE) {
+          if (own.n)
+            return rule_fail(
+                r, DIAG_SHARDED_BROADCAST, i, own.axis[0],
+                rule_text(r, "%s: a sharded dim of extent 1 cannot be repeated or removed",
+                          r->info->name),
+                rule_text(r, "dim %u of %s has extent 1 and is %s: only one rank holds its element",
+                          d, rule_operand_name(r, i), print_list(r, &own)));
+          continue;
+        }
+        AxisList *common = &lists[letter];
+        if (pass == 0) {
+          if (!common->any || own.n > common->n) *common = own;
+        } else if (l->prefix ? !is_prefix(&own, common)
+                             : !(own.n == common->n && is_prefix(&own, common))) {
+          return fail_lists(r, common, &own);
+        }
+      }
+  return true;
+}
+
+/* Checks that each axis serves one letter, and that whole dims are whole. */
+static bool check_axes(Rule *r, const AxisList lists[MAX_LETTERS]) {
+  const Letters *l = &r->letters;
+  const AxisList *user[DTM_MAX_AXES] = {NULL};
+  for (uint32_t x = 0; x < l->n; x++) {
+    if (lists[x].n && l->rule[x] == LETTER_WHOLE)
+      return rule_fail(
+          r, DIAG_SHARDED_DIM, lists[x].operand, lists[x].axis[0],
+          rule_text(r, "%s needs dim %u whole, but it is %s", r->info->name, lists[x].dim,
+                    print_list(r, &lists[x])),
+          rule_text(r, "each rank holds only its block of the dim, and %s looks at all of it",
+                    r->info->name));
+    for (uint32_t i = 0; i < lists[x].n; i++) {
+      const AxisList **u = &user[lists[x].axis[i]];
+      if (*u)
+        return rule_fail(
+            r, DIAG_SHARD_MISMATCH, lists[x].operand, lists[x].axis[i],
+            rule_text(r, "%s: operands are sharded differently on mesh dim %s", r->info->name,
+                      rule_axis_name(r, lists[x].axis[i])),
+            rule_text(r,
+                      "it cuts dim %u of %s and dim %u of %s, which are different dims of the "
+                      "computation: the ranks would hold only matching pairs of blocks",
+                      (*u)->dim, rule_operand_name(r, (*u)->operand), lists[x].dim,
+                      rule_operand_name(r, lists[x].operand)));
+      *u = &lists[x];
+    }
+  }
+  return true;
+}
+
+static bool partial_axis(Rule *r, uint32_t axis, PartialRule *partial, ReduceOp *op) {
+  *op = REDUCE_NONE;
+  int pending = -1, cut = -1;
+  for (uint32_t i = 0; i < r->n; i++) {
+    Place p = rule_place_at(r, i, axis);
+    if (p.kind == PLACE_PARTIAL && pending < 0) pending = (int)i;
+    if (p.kind == PLACE_SHARD && cut < 0) cut = (int)i;
+  }
+  if (pending < 0) return true;
+  if (cut >= 0)
+    return rule_fail_partial(
+        r, (uint32_t)pending, axis,
+        rule_text(r, "%s is Partial on %s while %s is sharded on it: no row has both",
+                  rule_operand_name(r, (uint32_t)pending), rule_axis_name(r, axis),
+                  rule_operand_name(r, (uint32_t)cut)));
+  *op = partial(r, axis);
+  return *op != REDUCE_NONE;
+}
+
+/* Zero-byte exception: operands whose lists are proper prefixes are sliced to the common list. The
+ * axes they gain are Replicate in them: partial_axis and check_axes have refused all else. */
+static void plan_slices(Rule *r, const AxisList lists[MAX_LETTERS]) {
+  for (uint32_t i = 0; i < r->n; i++) {
+    const TensorType *t = rule_type(r, i);
+    for (uint32_t d = 0; d < t->rank; d++) {
+      int8_t letter = r->letters.of[i][d];
+      if (letter == LETTER_NONE) continue;
+      AxisList own = {0};
+      dim_axes(t, d, &own);
+      for (uint32_t k = own.n; k < lists[letter].n; k++) {
+        if (!r->out->slice[i]) r->out->slice_to[i] = *t;
+        r->out->slice[i] = true;
+        layout_set(&r->out->slice_to[i].layout, r->mesh, lists[letter].axis[k], PLACE_SHARD, d,
+                   REDUCE_NONE);
+      }
+    }
+  }
+}
+
+static void explain_reduced(Rule *r, const AxisList *l, uint32_t axis) {
+  const char *name = rule_axis_name(r, axis);
+  if (r->info->cls == CLASS_CONTRACTION)
+    r->out->why_partial[axis] =
+        rule_text(r, "%s contracts dim %u of %s, which is sharded on %s%s", r->info->name, l->dim,
+                  rule_operand_name(r, l->operand), name, r->n > 1 ? " on both sides" : "");
+  else if (r->op == OP_EMBEDDING)
+    r->out->why_partial[axis] =
+        rule_text(r, "the rows of the embedding table are sharded on %s", name);
+  else
+    r->out->why_partial[axis] =
+        rule_text(r, "%s runs over dim %u, which is sharded on %s", r->info->name, l->dim, name);
+}
+
+bool rule_derive(Rule *r, PartialRule *partial) {
+  AxisList lists[MAX_LETTERS];
+  ReduceOp pending[DTM_MAX_AXES] = {REDUCE_NONE};
+  uint32_t naxes = r->mesh ? r->mesh->naxes : 0;
+  for (uint32_t a = 0; a < naxes; a++)
+    if (!partial_axis(r, a, partial, &pending[a])) return false;
+  if (!letter_lists(r, lists) || !check_axes(r, lists)) return false;
+  if (r->letters.prefix) plan_slices(r, lists);
+  for (uint32_t x = 0; x < r->letters.n; x++)
+    if (r->letters.rule[x] == LETTER_REDUCED)
+      for (uint32_t k = 0; k < lists[x].n; k++) {
+        pending[lists[x].axis[k]] = r->letters.reduce;
+        if (r->explain) explain_reduced(r, &lists[x], lists[x].axis[k]);
+      }
+  for (uint32_t k = 0; k < r->out->nresults; k++) {
+    TensorType *t = &r->out->results[k];
+    for (uint32_t d = 0; d < t->rank; d++) {
+      int8_t letter = r->letters.out[k][d];
+      if (letter != LETTER_NONE)
+        layout_set_dim(&t->layout, r->mesh, d, lists[letter].axis, lists[letter].n);
+    }
+    for (uint32_t a = 0; a < naxes; a++)
+      if (pending[a]) layout_set(&t->layout, r->mesh, a, PLACE_PARTIAL, 0, pending[a]);
+  }
+  return true;
+}
