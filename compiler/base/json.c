@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 void json_init(JsonWriter *j, StrBuf *out, bool compact) {
   *j = (JsonWriter){.out = out, .compact = compact};
   j->empty[0] = true;
@@ -16,37 +18,23 @@ static void new_line(JsonWriter *j) {
   for (unsigned i = 0; i < j->depth; i++) strbuf_puts(j->out, "  ");
 }
 
-/* Length of a valid UTF-8 sequence at s (which ends in NUL), 0 when there is none. */
-static size_t utf8_sequence(const unsigned char *s) {
-  size_t n = s[0] < 0x80                    ? 1
-             : s[0] >= 0xC2 && s[0] <= 0xDF ? 2
-             : s[0] >= 0xE0 && s[0] <= 0xEF ? 3
-             : s[0] >= 0xF0 && s[0] <= 0xF4 ? 4
-                                            : 0;
-  for (size_t i = 1; i < n; i++)
-    if ((s[i] & 0xC0) != 0x80) return 0;
-  bool overlong = (s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xF0 && s[1] < 0x90);
-  bool surrogate = s[0] == 0xED && s[1] >= 0xA0, beyond = s[0] == 0xF4 && s[1] >= 0x90;
-  return n > 1 && (overlong || surrogate || beyond) ? 0 : n;
-}
-
 static void put_quoted(StrBuf *out, const char *text) {
   strbuf_putc(out, '"');
-  for (const unsigned char *s = (const unsigned char *)text; *s;) {
-    size_t n = utf8_sequence(s);
-    if (*s == '"' || *s == '\\')
-      strbuf_printf(out, "\\%c", *s);
-    else if (*s == '\n')
+  size_t left = strlen(text);
+  for (uint32_t n; left > 0; text += n, left -= n) {
+    uint32_t c = utf8_decode(text, left, &n);
+    if (c == '"' || c == '\\')
+      strbuf_printf(out, "\\%c", *text);
+    else if (c == '\n')
       strbuf_puts(out, "\\n");
-    else if (*s == '\t')
+    else if (c == '\t')
       strbuf_puts(out, "\\t");
-    else if (*s < 0x20)
-      strbuf_printf(out, "\\u%04x", *s);
-    else if (n == 0)
+    else if (c < 0x20)
+      strbuf_printf(out, "\\u%04x", c);
+    else if (c == UTF8_BAD)
       strbuf_puts(out, "\\ufffd");
     else
-      strbuf_put_n(out, (const char *)s, n);
-    s += n ? n : 1;
+      strbuf_put_n(out, text, n);
   }
   strbuf_putc(out, '"');
 }

@@ -11,6 +11,7 @@
  */
 #include <string.h>
 
+#include "base/utf8.h"
 #include "diag/render.h"
 
 /* Longer lines are shown as a window around the caret. */
@@ -30,22 +31,6 @@ typedef struct TextRenderer {
   const Style *style;
 } TextRenderer;
 
-/* Decodes one character; a byte that is not UTF-8 counts as one character. */
-static uint32_t decode(const char *s, uint32_t n, uint32_t *bytes) {
-  unsigned char c = (unsigned char)s[0];
-  uint32_t len = c < 0x80 ? 1 : c >= 0xF0 && c < 0xF5 ? 4 : c >= 0xE0 ? 3 : c >= 0xC2 ? 2 : 0;
-  *bytes = 1;
-  if (len == 1) return c;
-  if (len == 0 || c >= 0xF5 || len > n) return 0xFFFD;
-  uint32_t value = c & (0xFFu >> (len + 1));
-  for (uint32_t i = 1; i < len; i++) {
-    if (((unsigned char)s[i] & 0xC0) != 0x80) return 0xFFFD;
-    value = value << 6 | ((unsigned char)s[i] & 0x3Fu);
-  }
-  *bytes = len;
-  return value;
-}
-
 /* Terminal cells of a character: East Asian wide forms take two. */
 static uint32_t cells(uint32_t c) {
   bool wide = (c >= 0x1100 && c <= 0x115F) || (c >= 0x2E80 && c <= 0xA4CF) ||
@@ -59,8 +44,8 @@ static uint32_t cells(uint32_t c) {
 /* Appends the characters of [begin, end), what a terminal could not show replaced. */
 static void put_source(StrBuf *out, const SourceFile *file, uint32_t begin, uint32_t end) {
   for (uint32_t i = begin, bytes; i < end; i += bytes) {
-    uint32_t c = decode(file->text + i, end - i, &bytes);
-    if (c == 0xFFFD || (c < 0x20 && c != '\t') || c == 0x7F)
+    uint32_t c = utf8_decode(file->text + i, end - i, &bytes);
+    if (c == UTF8_BAD || (c < 0x20 && c != '\t') || c == 0x7F)
       strbuf_puts(out, "\xEF\xBF\xBD");
     else
       strbuf_put_n(out, file->text + i, bytes);
@@ -72,7 +57,7 @@ static uint32_t put_cells(StrBuf *out, const SourceFile *file, uint32_t begin, u
                           char mark) {
   uint32_t n = 0;
   for (uint32_t i = begin, bytes; i < end; i += bytes) {
-    uint32_t c = decode(file->text + i, end - i, &bytes);
+    uint32_t c = utf8_decode(file->text + i, end - i, &bytes);
     for (uint32_t k = cells(c); k > 0; k--, n++)
       strbuf_putc(out, c == '\t' && mark == ' ' ? '\t' : mark);
   }

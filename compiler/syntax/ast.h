@@ -70,7 +70,8 @@ typedef enum BinaryOp {
   BINARY_OR
 } BinaryOp;
 
-/* `value`, `name = value`, or `key: value` (a mesh-dim name in redistribute and partial). */
+/* `value`, `name = value`, or `key: value` (a mesh-dim name in redistribute). `"a" as "b"` is two:
+ * "a" and as = "b". */
 typedef struct Arg {
   const char *name; /* NULL when positional */
   bool is_key;      /* written with ':' */
