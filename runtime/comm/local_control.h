@@ -48,6 +48,7 @@ typedef struct LocalComm {
   uint32_t *arrived; /* [world]: barriers entered with each peer so far */
   int32_t *everyone; /* [world]: 0, 1, ... */
   uint32_t agree_round;
+  uint64_t resumed; /* ns: last time this process was seen to come out of a suspension */
   bool spin;
 } LocalComm;
 

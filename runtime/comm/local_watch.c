@@ -67,6 +67,13 @@ int local_watch(LocalComm *c, int32_t peer, uint64_t since) {
     return failed;
   }
   uint64_t now = local_now(), patience = (uint64_t)(c->base.deadline * 1e9);
+  /* Called every WATCH_MS: a long gap means this process, and so most likely all of them, stood
+   * still. */
+  enum { GAP_NS = 2000000000 };
+  uint64_t before = atomic_load_explicit(&k->slot[c->base.rank].alive, memory_order_relaxed);
+  if (now - before > GAP_NS) {
+    c->resumed = now;
+  }
   atomic_store_explicit(&k->slot[c->base.rank].alive, now, memory_order_relaxed);
 
   int32_t at = peer;
@@ -82,7 +89,10 @@ int local_watch(LocalComm *c, int32_t peer, uint64_t since) {
     uint32_t next = atomic_load(&slot->waits_for);
     bool waits = next != 0 && (int32_t)(atomic_load(local_count(k, (int32_t)next - 1, at)) -
                                         atomic_load(&slot->waits_until)) < 0;
-    uint64_t sign = waits || next != 0 ? atomic_load(&slot->alive) : atomic_load(&slot->moved);
+    uint64_t sign = next != 0 ? atomic_load(&slot->alive) : atomic_load(&slot->moved);
+    /* A full deadline of waiting, in which neither side was suspended (Ctrl-Z). */
+    sign = sign > since ? sign : since;
+    sign = sign > c->resumed ? sign : c->resumed;
     if (now > sign && now - sign > patience) {
       return report_late(c, at);
     }
@@ -92,6 +102,7 @@ int local_watch(LocalComm *c, int32_t peer, uint64_t since) {
     at = (int32_t)next - 1;
   }
   /* A circle of waits: ranks that do not run the same operations. */
+  since = since > c->resumed ? since : c->resumed;
   if (now - since > patience) {
     return report(c, peer, "and others wait for one another: they run different operations");
   }

@@ -1,0 +1,164 @@
+/* Start and end of a rank: see launch.h. */
+#include "core/launch.h"
+
+#include "comm/errors.h"
+#include "comm/local.h"
+#include "comm/meet.h"
+#include "comm/mpi.h"
+#include "core/launcher.h"
+#include "core/supervise.h"
+
+#include <omp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* The one mutable global: a signal handler has nowhere else to write. Number of the signal that
+ * asked us to stop, or 0. */
+static volatile sig_atomic_t stop_signal;
+
+static void on_stop(int number) {
+  stop_signal = number;
+  if (number == SIGINT) {
+    signal(SIGINT, SIG_DFL); /* a second Ctrl-C kills */
+  }
+}
+
+static void catch_stop_signals(void) {
+  struct sigaction action = {.sa_handler = on_stop, .sa_flags = SA_RESTART}, old;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, NULL);
+  sigaction(SIGTERM, &action, NULL);
+  if (sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler != SIG_IGN) {
+    sigaction(SIGHUP, &action, NULL);
+  }
+}
+
+bool dtm_rt_stop_requested(void) {
+  return stop_signal != 0;
+}
+
+int dtm_rt_stop_agreed(RtComm *comm, bool *stop) {
+  uint32_t all = 0;
+  int error = comm->ops->agree(comm, (uint32_t)stop_signal, &all);
+  if (!error && all && !stop_signal) {
+    stop_signal = SIGTERM; /* another rank was asked */
+  }
+  *stop = all != 0;
+  return error;
+}
+
+int dtm_rt_threads_setup(int requested, int32_t local_world) {
+  const char *variable = getenv("OMP_NUM_THREADS");
+  int threads = requested;
+  if (threads <= 0 && variable && atoi(variable) > 0) {
+    threads = atoi(variable);
+  }
+  if (threads <= 0) {
+    threads = dtm_rt_cores() / (local_world > 0 ? local_world : 1);
+  }
+  threads = threads < 1 ? 1 : threads;
+  omp_set_dynamic(0);
+  omp_set_num_threads(threads);
+  return threads;
+}
+
+static int cannot_reserve(const RtLaunch *launch, int32_t ranks, int error) {
+  return dtm_rt_fail(NULL, RT_DEVICE, "cannot reserve memory for %d rank%s of %.2f GiB each: %s",
+                     (int)ranks, ranks == 1 ? "" : "s", (double)launch->arena_size / (1 << 30),
+                     strerror(error));
+}
+
+static int join(const RtLaunch *launch, const LocalSegment *segment, int32_t rank, RtComm **comm) {
+  int threads = dtm_rt_threads_setup(launch->options->threads, launch->world);
+  *comm = dtm_local_join(segment, rank, threads, launch->options->deadline);
+  catch_stop_signals();
+  return *comm ? 0 : dtm_rt_fail(NULL, RT_DEVICE, "out of memory");
+}
+
+/* One memory segment, forked ranks. */
+static int launch_alone(const RtLaunch *launch, RtComm **comm) {
+  LocalSegment segment;
+  LocalSetup setup = {launch->world, launch->arena_size, launch->world > 1};
+  int error = dtm_local_create(&setup, &segment), status = 0;
+  if (error) {
+    return cannot_reserve(launch, launch->world, error);
+  }
+  int32_t rank = launch->world > 1 ? dtm_rt_supervise(&segment, launch->world, &status) : 0;
+  return rank < 0 ? status : join(launch, &segment, rank, comm);
+}
+
+static int launch_joined(const RtLaunch *launch, const Launcher *launcher, RtComm **comm) {
+  Meeting meeting = {.rank = launcher->rank,
+                     .world = launcher->world,
+                     .arena_size = launch->arena_size,
+                     .plan_hash = launch->plan_hash,
+                     .job = launcher->job,
+                     .deadline = launch->options->deadline};
+  LocalSegment segment;
+  int error = dtm_local_meet(&meeting, &segment);
+  return error ? error : join(launch, &segment, launcher->rank, comm);
+}
+
+static int launch_mpi(const RtLaunch *launch, RtComm **comm) {
+  MpiSetup setup = {.world = launch->world,
+                    .arena_size = launch->arena_size,
+                    .plan_hash = launch->plan_hash,
+                    .deadline = launch->options->deadline};
+  int error = dtm_mpi_join(&setup, comm);
+  if (error) {
+    return error;
+  }
+  (*comm)->threads = dtm_rt_threads_setup(launch->options->threads, (*comm)->local_world);
+  catch_stop_signals();
+  return 0;
+}
+
+int dtm_rt_launch(const RtLaunch *launch, RtComm **comm) {
+  const RtOptions *o = launch->options;
+  Launcher launcher;
+  *comm = NULL;
+  int error = dtm_rt_launcher_find(o, &launcher);
+  if (error) {
+    return error;
+  }
+  if (!launcher.name) {
+    if (o->transport == RT_TRANSPORT_MPI && launch->world > 1) {
+      return dtm_rt_fail(NULL, RT_USAGE,
+                         "--comm mpi needs an MPI launcher: mpirun -n %d PROGRAM --comm mpi",
+                         (int)launch->world);
+    }
+    return launch_alone(launch, comm);
+  }
+  if (launcher.world != launch->world) {
+    return dtm_rt_fail(NULL, RT_USAGE,
+                       "%s started %d processes, but this program was compiled for %d ranks\n"
+                       "  start %d processes, or compile it again with another --mesh",
+                       launcher.name, (int)launcher.world, (int)launch->world, (int)launch->world);
+  }
+  bool one_machine = launcher.local_world == 0 || launcher.local_world == launcher.world;
+  bool mpi =
+      o->transport == RT_TRANSPORT_MPI || (o->transport == RT_TRANSPORT_AUTO && !one_machine);
+  if (mpi && !launcher.mpi) {
+    return dtm_rt_fail(NULL, RT_DEVICE,
+                       "ranks on several machines need MPI, but %s started this process\n"
+                       "  start it with mpirun",
+                       launcher.name);
+  }
+  if (launcher.rank == 0 && !o->quiet) {
+    fprintf(stderr, "started by %s: %d ranks over %s\n", launcher.name, (int)launcher.world,
+            mpi ? "MPI" : "shared memory");
+  }
+  return mpi ? launch_mpi(launch, comm) : launch_joined(launch, &launcher, comm);
+}
+
+int dtm_rt_finish(RtComm *comm, int status) {
+  if (status == RT_OK) {
+    uint32_t all;
+    status = comm->ops->agree(comm, 0, &all); /* nobody leaves before all are done */
+  }
+  comm->ops->destroy(comm, status);
+  return status == RT_OK && stop_signal ? 128 + stop_signal : status;
+}
