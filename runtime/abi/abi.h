@@ -45,6 +45,9 @@ typedef enum AbiDType {
       ABI_DTYPE_COUNT
 } AbiDType;
 
+size_t abi_dtype_bytes(uint32_t dtype);     /* 0 when there is no such type */
+const char *abi_dtype_name(uint32_t dtype); /* "?" when there is no such type */
+
 /* Reductions; the numbers of compiler/types/layout.h. */
 typedef enum AbiReduce {
   ABI_REDUCE_NONE = 0,

@@ -23,8 +23,7 @@ static inline const char *abi_text(const Image *image, uint32_t string) {
 static inline const AbiMesh *abi_type_mesh(const Image *image, const AbiType *type) {
   return &image->mesh[type->mesh];
 }
-size_t abi_dtype_bytes(uint32_t dtype);
-const char *abi_dtype_name(uint32_t dtype);
+
 /* Position of a world rank in a mesh, or -1. */
 int64_t abi_mesh_position(const Image *image, const AbiMesh *mesh, int32_t rank);
 
