@@ -11,9 +11,10 @@
 bool autodiff_run(Program *program, PlanCache *plans, DiagSink *sink);
 
 /* Gradients alone, for tests and for pricing fixes: cotangent of each of `wrt` (0 = none flows).
- * Appends backward nodes to `g`. The result has the parameter placement rule of the algebra:
- * S(d) -> S(d), P(sum) -> R, R -> R or P(sum). */
+ * Appends backward nodes to `g`, which is of stage explicit. A gradient's placement follows from
+ * that of its value: S(d) -> S(d), Partial -> R, R -> R or P(sum), whichever gives fewer bytes over
+ * the whole backward pass when a parameter's gradient is reduced once in `accumulate` passes. */
 bool autodiff_gradients(Graph *g, ValueId loss, const ValueId *wrt, uint32_t nwrt, ValueId *grads,
-                        PlanCache *plans, DiagSink *sink);
+                        int64_t accumulate, PlanCache *plans, DiagSink *sink);
 
 #endif

@@ -99,6 +99,7 @@ typedef enum TypeRule {
   X(ASYNC, "async", BOOL)                                                                          \
   X(FORWARD_DTYPE, "forward_dtype", DTYPE)                                                         \
   X(BACKWARD_DTYPE, "backward_dtype", DTYPE)                                                       \
+  X(BUCKET, "bucket", INT)                                                                         \
   X(AXES, "axes", INTS)                                                                            \
   X(VAR, "var", INT)                                                                               \
   X(SOURCE, "source", INT)                                                                         \

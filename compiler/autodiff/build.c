@@ -1,0 +1,158 @@
+/* Small builders for gradient nodes: see grad.h. */
+#include "autodiff/grad.h"
+
+#include <string.h>
+
+ValueId grad_fail(Grad *d, DiagCode code, const char *reason) {
+  const Node *n = graph_node(d->g, d->node);
+  if (d->failed) return 0;
+  d->failed = true;
+  Diag *diag = diag_emit(d->sink, code, n->span, "no gradient of %s", op_name(n->op));
+  diag_reason(d->sink, diag, "%s", reason);
+  return 0;
+}
+
+ValueId grad_add(Grad *d, Op op, const ValueId *operands, uint32_t n, const Attr *attrs,
+                 uint32_t nattrs) {
+  Node at = *graph_node(d->g, d->node);
+  uint32_t told = d->inner.diags.len;
+  NodeId id =
+      infer_add(d->g, &d->inner, op, operands, n, attrs, nattrs, at.span, NULL, at.scope);
+  ValueId result = node_result(graph_node(d->g, id), 0);
+  if (graph_value(d->g, result)->poisoned && !d->failed) {
+    const Diag *fault = d->inner.diags.len > told ? d->inner.diags.data[told] : NULL;
+    const char *reason = fault ? fault->message : "a derivative it needs has no placement rule";
+    if (fault && fault->lines.len)
+      reason = arena_printf(d->scratch, "%s: %s", reason, fault->lines.data[0].text);
+    grad_fail(d, DIAG_GRADIENT_PLACEMENT, reason);
+  }
+  return result;
+}
+
+ValueId grad_unary(Grad *d, Op op, ValueId a) {
+  return grad_add(d, op, &a, 1, NULL, 0);
+}
+
+ValueId grad_binary(Grad *d, Op op, ValueId a, ValueId b) {
+  return grad_add(d, op, (ValueId[]){a, b}, 2, NULL, 0);
+}
+
+ValueId grad_const(Grad *d, ValueId like, double value) {
+  Attr attrs[] = {ATTR_I(DTYPE, grad_type(d, like)->dtype), ATTR_F(VALUE, value)};
+  return grad_add(d, OP_CONST, NULL, 0, attrs, 2);
+}
+
+ValueId grad_scale(Grad *d, ValueId a, double value) {
+  return value == 1 ? a : grad_binary(d, OP_MUL, a, grad_const(d, a, value));
+}
+
+ValueId grad_cast(Grad *d, ValueId a, DType dtype) {
+  if (grad_type(d, a)->dtype == dtype) return a;
+  return grad_add(d, OP_CAST, &a, 1, &ATTR_I(DTYPE, dtype), 1);
+}
+
+static bool same_shape(const TensorType *t, const int64_t *shape, uint32_t rank) {
+  return t->rank == rank && memcmp(t->shape, shape, rank * sizeof *shape) == 0;
+}
+
+ValueId grad_reshape(Grad *d, ValueId a, const int64_t *shape, uint32_t rank) {
+  if (same_shape(grad_type(d, a), shape, rank)) return a;
+  return grad_add(d, OP_RESHAPE, &a, 1, &ATTR_INTS(SHAPE, shape, rank), 1);
+}
+
+ValueId grad_permute(Grad *d, ValueId a, const int64_t *dims, uint32_t rank) {
+  uint32_t i = 0;
+  while (i < rank && dims[i] == i) i++;
+  return i == rank ? a : grad_add(d, OP_PERMUTE, &a, 1, &ATTR_INTS(DIMS, dims, rank), 1);
+}
+
+ValueId grad_slice(Grad *d, ValueId a, int64_t dim, int64_t start, int64_t stop, int64_t step) {
+  Attr attrs[] = {ATTR_I(DIM, dim), ATTR_I(START, start), ATTR_I(STOP, stop), ATTR_I(STEP, step)};
+  return grad_add(d, OP_SLICE, &a, 1, attrs, 4);
+}
+
+ValueId grad_sum(Grad *d, ValueId a, uint32_t set, bool keepdim) {
+  int64_t dims[DTM_MAX_DIMS];
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < grad_type(d, a)->rank; i++)
+    if (set >> i & 1) dims[n++] = i;
+  if (n == 0) return a;
+  Attr attrs[] = {ATTR_INTS(DIMS, dims, n), ATTR_I(KEEPDIM, keepdim)};
+  return grad_add(d, OP_SUM, &a, 1, attrs, 2);
+}
+
+ValueId grad_full(Grad *d, const TensorType *type, double value) {
+  Attr attrs[] = {ATTR_T(TYPE, type), ATTR_F(VALUE, value)};
+  return grad_add(d, OP_FULL, NULL, 0, attrs, 2);
+}
+
+ValueId grad_redistribute(Grad *d, ValueId a, const TensorType *to, const Node *like) {
+  if (type_equal(grad_type(d, a), to)) return a;
+  Attr attrs[3] = {ATTR_T(TYPE, to)};
+  uint32_t n = 1;
+  const Attr *async = like ? node_attr(like, ATTR_ASYNC) : NULL;
+  const Attr *wire = like ? node_attr(like, ATTR_BACKWARD_DTYPE) : NULL;
+  if (async) attrs[n++] = *async;
+  if (wire) attrs[n++] = ATTR_I(FORWARD_DTYPE, wire->as.i);
+  return grad_add(d, OP_REDISTRIBUTE, &a, 1, attrs, n);
+}
+
+ValueId grad_materialise(Grad *d, ValueId g, const TensorType *type) {
+  TensorType have = *grad_type(d, g);
+  if (same_shape(&have, type->shape, type->rank)) return g;
+  bool cut = false;
+  for (uint32_t i = 0; i < type->rank; i++)
+    cut |= have.shape[i] != type->shape[i] && layout_dim_ways(&type->layout, type->mesh, i) > 1;
+  if (!cut)
+    return grad_add(d, OP_EXPAND, &g, 1, &ATTR_INTS(SHAPE, type->shape, type->rank), 1);
+  /* An expanded dim that is cut: multiplying ones of the wanted layout never makes the whole. */
+  TensorType ones = *type;
+  ones.dtype = have.dtype;
+  for (uint32_t a = 0; a < DTM_MAX_AXES; a++)
+    if (ones.layout.at[a].kind == PLACE_PARTIAL) ones.layout.at[a] = (Place){0};
+  return grad_binary(d, OP_MUL, g, grad_full(d, &ones, 1));
+}
+
+ValueId grad_unbroadcast(Grad *d, ValueId g, const TensorType *full, const TensorType *operand) {
+  TensorType have = *grad_type(d, g);
+  uint32_t lead = full->rank - operand->rank, sum = 0;
+  double times = 1;
+  bool reshape = false;
+  for (uint32_t i = 0; i < full->rank; i++) {
+    bool gone = i < lead;
+    if (!gone && operand->shape[i - lead] == full->shape[i]) continue;
+    if (have.shape[i] == 1 && full->shape[i] != 1) times *= (double)full->shape[i];
+    if (gone || have.shape[i] != 1) sum |= 1u << i;
+    reshape |= !gone && have.shape[i] != 1;
+  }
+  g = grad_sum(d, grad_scale(d, g, times), sum, false);
+  if (!reshape) return g;
+  int64_t shape[DTM_MAX_DIMS];
+  for (uint32_t i = lead; i < full->rank; i++)
+    shape[i - lead] = sum >> i & 1 ? 1 : have.shape[i];
+  return grad_reshape(d, g, shape, operand->rank);
+}
+
+ValueId grad_keep_dims(Grad *d, ValueId g, const TensorType *x, uint32_t dims) {
+  TensorType have = *grad_type(d, g);
+  if (have.rank == x->rank) return g;
+  int64_t shape[DTM_MAX_DIMS];
+  for (uint32_t i = 0, j = 0; i < x->rank; i++) shape[i] = dims >> i & 1 ? 1 : have.shape[j++];
+  return grad_reshape(d, g, shape, x->rank);
+}
+
+uint32_t reduced_dims(const Node *n, uint32_t rank) {
+  const Attr *a = node_attr(n, ATTR_DIMS);
+  uint32_t all = (1u << rank) - 1, set = 0;
+  if (!a || a->as.ints.len == 0) return all;
+  for (uint32_t i = 0; i < a->as.ints.len; i++) {
+    int64_t dim = a->as.ints.data[i];
+    set |= 1u << (dim < 0 ? dim + rank : dim);
+  }
+  return set;
+}
+
+uint32_t node_dim(const Node *n, uint32_t rank) {
+  int64_t dim = node_int(n, ATTR_DIM, -1);
+  return (uint32_t)(dim < 0 ? dim + rank : dim);
+}
