@@ -2,8 +2,8 @@
  *
  * In: a graph of stage explicit. Appends nodes of PHASE_BACKWARD: the cotangent of every value
  * between a parameter and the loss, in reverse order of the forward nodes. Contributions to one
- * value are added only when alike: an R one beside a Partial one is filled to Partial (rank 0 keeps,
- * zero bytes), so it counts once. */
+ * value are added only when alike: an R one beside a Partial one is filled to Partial (rank 0
+ * keeps, zero bytes), so it counts once. */
 #include "autodiff/grad.h"
 
 #include <string.h>
@@ -18,8 +18,7 @@ static void mark_active(Grad *d, ValueId loss, const ValueId *wrt, uint32_t nwrt
     for (uint32_t i = 0; i < n->noperands; i++) any |= depends[n->operands[i]];
     if (!any || n->op == OP_DETACH) continue;
     for (uint32_t i = 0; i < n->nresults; i++)
-      if (dtype_is_float(grad_type(d, node_result(n, i))->dtype))
-        depends[node_result(n, i)] = true;
+      if (dtype_is_float(grad_type(d, node_result(n, i))->dtype)) depends[node_result(n, i)] = true;
   }
   bool *needed = d->active;
   needed[loss] = depends[loss];
@@ -51,8 +50,8 @@ static uint32_t partial_axes(const TensorType *t) {
   return set;
 }
 
-/* Brings a contribution to the placement that a cotangent of a value of type `x` has. Dims of extent
- * 1 that stand for more are left R. */
+/* Brings a contribution to the placement that a cotangent of a value of type `x` has. Dims of
+ * extent 1 that stand for more are left R. */
 static ValueId conform(Grad *d, ValueId c, const TensorType *x) {
   c = grad_cast(d, c, x->dtype);
   TensorType to = *grad_type(d, c);

@@ -16,8 +16,7 @@ ValueId grad_add(Grad *d, Op op, const ValueId *operands, uint32_t n, const Attr
                  uint32_t nattrs) {
   Node at = *graph_node(d->g, d->node);
   uint32_t told = d->inner.diags.len;
-  NodeId id =
-      infer_add(d->g, &d->inner, op, operands, n, attrs, nattrs, at.span, NULL, at.scope);
+  NodeId id = infer_add(d->g, &d->inner, op, operands, n, attrs, nattrs, at.span, NULL, at.scope);
   ValueId result = node_result(graph_node(d->g, id), 0);
   if (graph_value(d->g, result)->poisoned && !d->failed) {
     const Diag *fault = d->inner.diags.len > told ? d->inner.diags.data[told] : NULL;
@@ -43,7 +42,13 @@ ValueId grad_const(Grad *d, ValueId like, double value) {
 }
 
 ValueId grad_scale(Grad *d, ValueId a, double value) {
-  return value == 1 ? a : grad_binary(d, OP_MUL, a, grad_const(d, a, value));
+  if (value == 1) return a;
+  const Node *n = value_node(d->g, a);
+  if (n->op == OP_FULL) {
+    TensorType type = *grad_type(d, a);
+    return grad_full(d, &type, node_float(n, ATTR_VALUE, 0) * value);
+  }
+  return grad_binary(d, OP_MUL, a, grad_const(d, a, value));
 }
 
 ValueId grad_cast(Grad *d, ValueId a, DType dtype) {
@@ -103,8 +108,7 @@ ValueId grad_materialise(Grad *d, ValueId g, const TensorType *type) {
   bool cut = false;
   for (uint32_t i = 0; i < type->rank; i++)
     cut |= have.shape[i] != type->shape[i] && layout_dim_ways(&type->layout, type->mesh, i) > 1;
-  if (!cut)
-    return grad_add(d, OP_EXPAND, &g, 1, &ATTR_INTS(SHAPE, type->shape, type->rank), 1);
+  if (!cut) return grad_add(d, OP_EXPAND, &g, 1, &ATTR_INTS(SHAPE, type->shape, type->rank), 1);
   /* An expanded dim that is cut: multiplying ones of the wanted layout never makes the whole. */
   TensorType ones = *type;
   ones.dtype = have.dtype;
@@ -128,8 +132,7 @@ ValueId grad_unbroadcast(Grad *d, ValueId g, const TensorType *full, const Tenso
   g = grad_sum(d, grad_scale(d, g, times), sum, false);
   if (!reshape) return g;
   int64_t shape[DTM_MAX_DIMS];
-  for (uint32_t i = lead; i < full->rank; i++)
-    shape[i - lead] = sum >> i & 1 ? 1 : have.shape[i];
+  for (uint32_t i = lead; i < full->rank; i++) shape[i - lead] = sum >> i & 1 ? 1 : have.shape[i];
   return grad_reshape(d, g, shape, operand->rank);
 }
 

@@ -1,24 +1,23 @@
 /* Which cotangents may stay Partial: a minimum cut per mesh axis.
  *
- * Where a value is R its cotangent may be R or P(sum). Partial is *born* where an operator uses an R
- * operand differently per rank (a column-parallel linear, a norm weight on sharded rows), and must
- * end at a parameter (reduced once per step) or at the mirror of a forward reduction. In between a
- * gradient is linear in its cotangent, so Partial may travel; turning R into P is free (rank 0
- * keeps), turning P into R is an all-reduce, paid once per value whatever number of users want R.
+ * Where a value is R its cotangent may be R or P(sum). Partial is *born* where an operator uses an
+ * R operand differently per rank (a column-parallel linear, a norm weight on sharded rows), and
+ * must end at a parameter (reduced once per step) or at the mirror of a forward reduction. In
+ * between a gradient is linear in its cotangent, so Partial may travel; turning R into P is free
+ * (rank 0 keeps), turning P into R is an all-reduce, paid once per value whatever number of users
+ * want R.
  *
- * With one vertex `raw` per value (is what arrives P?) and one `kept` (is it still P for its users?)
- * the cheapest choice is a minimum s-t cut:
- *   s -> raw(w), infinite         Partial is born at w
- *   s -> raw(w), all-gather       mirror of a slice R -> S: gather it, or fill it to P for nothing
- *   raw(v) -> kept(v), all-reduce
- *   kept(v) -> raw(w), infinite   the gradient from v to w passes Partial on
- *   kept(v) -> t, infinite        mirror of P -> R, or a gradient that cannot take Partial
- *   kept(v) -> t, reduce-scatter  mirror of a gather S -> R
- *   raw(p) -> t, all-reduce       p is a parameter: once per step, so 1 / accumulate of it
- * Vertices that are reachable from s in the residual graph stay Partial, so that among equal cuts
- * reductions come as early as possible. The cut is exact per axis; axes are taken one by one.
- * Flow: Dinic, "Algorithm for solution of a problem of maximum flow", 1970. Only values that a birth
- * reaches have vertices, so the network is small.
+ * With one vertex `raw` per value (is what arrives P?) and one `kept` (is it still P for its
+ * users?) the cheapest choice is a minimum s-t cut: s -> raw(w), infinite         Partial is born
+ * at w s -> raw(w), all-gather       mirror of a slice R -> S: gather it, or fill it to P for
+ * nothing raw(v) -> kept(v), all-reduce kept(v) -> raw(w), infinite   the gradient from v to w
+ * passes Partial on kept(v) -> t, infinite        mirror of P -> R, or a gradient that cannot take
+ * Partial kept(v) -> t, reduce-scatter  mirror of a gather S -> R raw(p) -> t, all-reduce       p
+ * is a parameter: once per step, so 1 / accumulate of it Vertices that are reachable from s in the
+ * residual graph stay Partial, so that among equal cuts reductions come as early as possible. The
+ * cut is exact per axis; axes are taken one by one. Flow: Dinic, "Algorithm for solution of a
+ * problem of maximum flow", 1970. Only values that a birth reaches have vertices, so the network is
+ * small.
  */
 #include "autodiff/grad.h"
 
@@ -92,8 +91,8 @@ static const Place partial = {.kind = PLACE_PARTIAL, .op = REDUCE_SUM}, replicat
 /* Whether the gradient of this node to an operand must have its cotangent reduced first. */
 static bool refuses_partial(const Grad *d, const Node *n) {
   if (n->op == OP_CUMSUM) return true;
-  return n->op == OP_CAST && !dtype_widens(grad_type(d, n->first_result)->dtype,
-                                           grad_type(d, n->operands[0])->dtype);
+  return n->op == OP_CAST &&
+         !dtype_widens(grad_type(d, n->first_result)->dtype, grad_type(d, n->operands[0])->dtype);
 }
 
 /* The edges of "cotangent of result y gives one of operand w". */
@@ -164,8 +163,8 @@ static bool levels(const Net *net, uint32_t *level, uint32_t *queue) {
   return level[VERTEX_T] != 0;
 }
 
-/* Pushes a blocking flow along the levels: a walk with a stack of edges, `at[v]` being the next edge
- * of v worth trying. */
+/* Pushes a blocking flow along the levels: a walk with a stack of edges, `at[v]` being the next
+ * edge of v worth trying. */
 static void block_flow(Net *net, const uint32_t *level, uint32_t *at, uint32_t *stack) {
   memcpy(at, net->first, net->nvertices * sizeof *at);
   uint32_t depth = 0, v = VERTEX_S;

@@ -28,13 +28,13 @@ typedef struct Grad {
   DiagSink *sink;
   DiagSink inner; /* of infer_add: a fault here is one of ours, told in our words */
   int64_t accumulate;
-  NodeId end;     /* nodes and values of the forward pass are below */
+  NodeId end; /* nodes and values of the forward pass are below */
   ValueId end_value;
-  bool *active;   /* per forward value: lies between a parameter and the loss */
-  CotList *cots;  /* per forward value */
+  bool *active;  /* per forward value: lies between a parameter and the loss */
+  CotList *cots; /* per forward value */
   CotPlan *plan;
-  NodeId node;    /* forward node that is being differentiated: span and scope of what is added */
-  bool failed;    /* a fault at this node was reported */
+  NodeId node; /* forward node that is being differentiated: span and scope of what is added */
+  bool failed; /* a fault at this node was reported */
 } Grad;
 
 /* Cotangent of operand `i` of forward node `n`, given that of its result; 0 = none flows. The
@@ -49,7 +49,8 @@ typedef struct VjpRow {
 
 const VjpRow *vjp_row(Op op);
 
-/* --- building (build.c) ------------------------------------------------------------------------ */
+/* --- building (build.c) ------------------------------------------------------------------------
+ */
 
 /* Appends a node through inference; the result is poisoned (and the fault reported) when there is
  * no row. */
@@ -74,8 +75,8 @@ ValueId grad_full(Grad *d, const TensorType *type, double value);
 ValueId grad_redistribute(Grad *d, ValueId a, const TensorType *to, const Node *like);
 /* A cotangent that is broadcast, as one of the shape and the shards of `type`. */
 ValueId grad_materialise(Grad *d, ValueId g, const TensorType *type);
-/* From the shape of a result (broadcast over operands) to that of one operand. `full` is the type of
- * the result: where g has extent 1 and the result more, the sum is a product. */
+/* From the shape of a result (broadcast over operands) to that of one operand. `full` is the type
+ * of the result: where g has extent 1 and the result more, the sum is a product. */
 ValueId grad_unbroadcast(Grad *d, ValueId g, const TensorType *full, const TensorType *operand);
 /* Shape of `x` with the reduced dims (bit set) as 1. */
 ValueId grad_keep_dims(Grad *d, ValueId g, const TensorType *x, uint32_t dims);
@@ -90,7 +91,8 @@ static inline const TensorType *grad_type(const Grad *d, ValueId v) {
   return value_type(d->g, v);
 }
 
-/* --- placement of cotangents (cut.c) ----------------------------------------------------------- */
+/* --- placement of cotangents (cut.c) -----------------------------------------------------------
+ */
 
 /* Decides, for every active value and every mesh axis on which it is R, whether its cotangent may
  * stay Partial. Fills d->plan. */

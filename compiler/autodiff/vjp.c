@@ -2,11 +2,15 @@
 #include "autodiff/vjp.h"
 
 /* Takes a broadcast cotangent as it is. */
-#define BROADCAST(f) {f, NULL, true}
-#define FULL(f) {f, NULL, false}
+#define BROADCAST(f)                                                                               \
+  { f, NULL, true }
+#define FULL(f)                                                                                    \
+  { f, NULL, false }
 /* Results are integers or booleans, there are no operands, or there is no result. */
-#define NEVER {NULL, NULL, false}
-#define WHY(text) {NULL, text, false}
+#define NEVER                                                                                      \
+  { NULL, NULL, false }
+#define WHY(text)                                                                                  \
+  { NULL, text, false }
 #define SECOND WHY("it is itself a gradient, and second derivatives are not supported")
 #define LOWERED WHY("it belongs to the per-rank program, which is made after differentiation")
 

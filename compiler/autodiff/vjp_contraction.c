@@ -51,8 +51,7 @@ ValueId vjp_contraction(Grad *d, Node n, uint32_t i, ValueId g) {
   for (uint32_t k = 0; k < n.noperands; k++)
     if (repeats(c.letter[k], c.rank[k]))
       return grad_fail(d, DIAG_NO_GRADIENT, "a letter stands twice in one operand (a diagonal)");
-  if (n.op == OP_LINEAR && i == 2)
-    return grad_sum(d, g, (1u << (c.out_rank - 1)) - 1, false);
+  if (n.op == OP_LINEAR && i == 2) return grad_sum(d, g, (1u << (c.out_rank - 1)) - 1, false);
 
   Term cot = term_of(d, g, c.out, c.out_rank), other = {0}, out = {0};
   bool two = n.noperands > 1;

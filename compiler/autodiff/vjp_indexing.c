@@ -8,8 +8,8 @@ ValueId vjp_embedding(Grad *d, Node n, uint32_t i, ValueId g) {
   return grad_add(d, OP_EMBEDDING_BACKWARD, (ValueId[]){g, n.operands[0]}, 2, attrs, 2);
 }
 
-/* zeros of the type of `x`, with `source` added at `index` along `dim`. The zeros and the index take
- * the layout of what is added, Partial excepted, as scatter_add demands. */
+/* zeros of the type of `x`, with `source` added at `index` along `dim`. The zeros and the index
+ * take the layout of what is added, Partial excepted, as scatter_add demands. */
 static ValueId scatter(Grad *d, const TensorType *x, ValueId index, ValueId source, uint32_t dim) {
   TensorType zeros = *x;
   zeros.layout = grad_type(d, source)->layout;

@@ -48,8 +48,7 @@ ValueId vjp_cumsum(Grad *d, Node n, uint32_t i, ValueId g) {
   (void)i;
   Attr attrs[] = {ATTR_I(DIM, node_int(&n, ATTR_DIM, -1)),
                   ATTR_I(REVERSE, !node_int(&n, ATTR_REVERSE, 0))};
-  if (!layout_has_partial(&grad_type(d, g)->layout))
-    return grad_add(d, OP_CUMSUM, &g, 1, attrs, 2);
+  if (!layout_has_partial(&grad_type(d, g)->layout)) return grad_add(d, OP_CUMSUM, &g, 1, attrs, 2);
   /* cumsum has no row for Partial: reduce first. */
   TensorType whole = *grad_type(d, n.first_result);
   return grad_add(d, OP_CUMSUM, (ValueId[]){grad_redistribute(d, g, &whole, NULL)}, 1, attrs, 2);

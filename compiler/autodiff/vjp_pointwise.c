@@ -1,8 +1,8 @@
 /* Gradients of pointwise operators, from the expressions of ops.def.
  *
- * The expression of operand i over (g, a, b, c, y) becomes nodes. It holds the cotangent as a linear
- * factor, so every node is legal for a Partial cotangent beside Replicate operands. Where operands
- * were broadcast, the cotangent is summed back. */
+ * The expression of operand i over (g, a, b, c, y) becomes nodes. It holds the cotangent as a
+ * linear factor, so every node is legal for a Partial cotangent beside Replicate operands. Where
+ * operands were broadcast, the cotangent is summed back. */
 #include "autodiff/vjp.h"
 
 static ValueId expand(Grad *d, const Scalar *e, const ValueId args[SCALAR_ARG_COUNT],

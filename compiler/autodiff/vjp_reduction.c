@@ -45,7 +45,8 @@ static ValueId again(Grad *d, const Reduced *r, Op op, ValueId x) {
   return r->ndims ? grad_add(d, op, &x, 1, attrs, 2) : x;
 }
 
-/* y / x, except where x is 0: there the product of the others, which is 0 unless x is the only 0. */
+/* y / x, except where x is 0: there the product of the others, which is 0 unless x is the only 0.
+ */
 ValueId vjp_prod(Grad *d, Node n, uint32_t i, ValueId g) {
   (void)i;
   Reduced r = reduced(d, &n, g);

@@ -58,6 +58,8 @@ static void verify_type(Verifier *v, const TensorType *t) {
   if (t->rank > DTM_MAX_DIMS) wrong(v, "type of rank %" PRIu32, t->rank);
   for (uint32_t d = 0; d < t->rank && d < DTM_MAX_DIMS; d++)
     if (t->shape[d] < 0) wrong(v, "type with a negative extent");
+  /* A scalar that is computed from constants alone is on no mesh in particular. */
+  if (!t->mesh && t->rank == 0 && layout_is_replicate(&t->layout)) return;
   if (!mesh_known(v->program, t->mesh))
     wrong(v, "type on a mesh that the program does not list");
   else

@@ -1,0 +1,66 @@
+/* Clipping by the global norm: every scalar of every parameter counts once.
+ *
+ * A gradient that is sharded gives a Partial sum of squares, one that is Replicate a Replicate one.
+ * Sums of one kind are added up; each kind is then filled to Partial on all axes that any of them
+ * uses (rank 0 keeps, zero bytes), so that one all-reduce of one scalar finishes the norm. */
+#include "autodiff/step.h"
+
+/* A square may overflow 16-bit floats. */
+static DType norm_dtype(DType t) {
+  return t == DT_F64 ? DT_F64 : DT_F32;
+}
+
+static uint32_t partial_axes(const TensorType *t) {
+  uint32_t set = 0;
+  for (uint32_t a = 0; a < DTM_MAX_AXES; a++)
+    if (t->layout.at[a].kind == PLACE_PARTIAL) set |= 1u << a;
+  return set;
+}
+
+static ValueId sum_of_squares(Step *s) {
+  Grad *d = &s->d;
+  ValueId sums[1u << DTM_MAX_AXES] = {0};
+  uint32_t used = 0;
+  DType dtype = DT_F32;
+  for (uint32_t i = 0; i < s->nparams; i++)
+    if (grad_type(d, s->params[i].grad)->dtype == DT_F64) dtype = DT_F64;
+  for (uint32_t i = 0; i < s->nparams; i++) {
+    step_serve(s, &s->params[i]);
+    ValueId g = s->params[i].grad;
+    g = grad_cast(d, g, norm_dtype(grad_type(d, g)->dtype));
+    uint32_t dims = (1u << grad_type(d, g)->rank) - 1;
+    ValueId sum = grad_cast(d, grad_sum(d, grad_unary(d, OP_SQUARE, g), dims, false), dtype);
+    uint32_t axes = partial_axes(grad_type(d, sum));
+    sums[axes] = sums[axes] ? grad_binary(d, OP_ADD, sums[axes], sum) : sum;
+    used |= axes;
+  }
+  ValueId total = 0;
+  for (uint32_t axes = 0; axes < 1u << DTM_MAX_AXES; axes++) {
+    if (!sums[axes]) continue;
+    TensorType to = *grad_type(d, sums[axes]);
+    for (uint32_t a = 0; a < DTM_MAX_AXES; a++)
+      if (used >> a & 1) to.layout.at[a] = (Place){.kind = PLACE_PARTIAL, .op = REDUCE_SUM};
+    ValueId part = grad_redistribute(d, sums[axes], &to, NULL);
+    total = total ? grad_binary(d, OP_ADD, total, part) : part;
+  }
+  TensorType whole = *grad_type(d, total);
+  whole.layout = (Layout){0};
+  return grad_redistribute(d, total, &whole, NULL);
+}
+
+void step_clip(Step *s, double limit) {
+  Grad *d = &s->d;
+  if (s->nparams == 0) return;
+  step_phase(s, PHASE_OPTIMIZER);
+  ValueId norm = grad_unary(d, OP_SQRT, sum_of_squares(s));
+  /* The small addend keeps a norm of zero from dividing by zero. */
+  ValueId safe = grad_binary(d, OP_ADD, norm, grad_const(d, norm, 1e-6));
+  ValueId ratio = grad_binary(d, OP_DIV, grad_const(d, norm, limit), safe);
+  ValueId factor = grad_binary(d, OP_MINIMUM, ratio, grad_const(d, norm, 1));
+  for (uint32_t i = 0; i < s->nparams; i++) {
+    Trained *p = &s->params[i];
+    step_serve(s, p);
+    ValueId own = grad_cast(d, factor, grad_type(d, p->grad)->dtype);
+    p->grad = grad_binary(d, OP_MUL, p->grad, own);
+  }
+}

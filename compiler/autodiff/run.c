@@ -1,0 +1,150 @@
+/* Stage explicit -> grad: see autodiff.h. One readable sequence: gradients, accumulation,
+ * reduction, clipping, optimizer, clean-up. */
+#include <string.h>
+
+#include "autodiff/step.h"
+#include "ir/rewrite.h"
+
+void step_phase(Step *s, Phase phase) {
+  for (; s->done < s->d.g->nodes.len; s->done++)
+    graph_node(s->d.g, s->done)->phase = (uint8_t)s->phase;
+  s->phase = phase;
+}
+
+void step_serve(Step *s, const Trained *p) {
+  s->d.node = graph_value(s->d.g, p->value)->node;
+  s->d.failed = false;
+}
+
+ValueId step_read(Step *s, uint32_t var) {
+  const Node *at = graph_node(s->d.g, s->d.node);
+  TensorType type = s->program->vars.data[var].type;
+  Attr attrs[] = {ATTR_I(VAR, var)};
+  NodeId id = graph_add(s->d.g, OP_READ, NULL, 0, attrs, 1, &type, 1, at->span, at->scope);
+  return node_result(graph_node(s->d.g, id), 0);
+}
+
+void step_assign(Step *s, uint32_t var, ValueId value) {
+  const Node *at = graph_node(s->d.g, s->d.node);
+  Attr attrs[] = {ATTR_I(VAR, var)};
+  graph_add(s->d.g, OP_ASSIGN, &value, 1, attrs, 1, NULL, 0, at->span, at->scope);
+}
+
+uint32_t step_new_var(Step *s, VarKind kind, const Trained *p, const char *suffix,
+                      const TensorType *type) {
+  Program *program = s->program;
+  const Var *param = &program->vars.data[p->var];
+  Var v = {.kind = kind, .chunks = 1, .type = *type, .param = p->var, .span = param->span};
+  v.name = intern(program->names, arena_printf(s->d.scratch, "%s.%s", param->name, suffix));
+  uint32_t index = program->vars.len;
+  VEC_PUSH(program->arena, &program->vars, v);
+  if (!program->init) program->init = graph_new(program->arena, "init");
+  Attr full[] = {ATTR_T(TYPE, type), ATTR_F(VALUE, 0)}, var[] = {ATTR_I(VAR, index)};
+  NodeId zero = graph_add(program->init, OP_FULL, NULL, 0, full, 2, type, 1, v.span, 0);
+  ValueId value = node_result(graph_node(program->init, zero), 0);
+  graph_add(program->init, OP_ASSIGN, &value, 1, var, 1, NULL, 0, v.span, 0);
+  return index;
+}
+
+/* The parameters that the graph reads, in order of their first use. */
+static void find_params(Step *s) {
+  const Graph *g = s->d.g;
+  s->params = ARENA_ARRAY(s->d.scratch, Trained, s->program->vars.len);
+  for (NodeId id = 1; id < g->nodes.len; id++) {
+    const Node *n = graph_node(g, id);
+    if (n->op != OP_READ) continue;
+    uint32_t var = (uint32_t)node_int(n, ATTR_VAR, 0);
+    if (s->program->vars.data[var].kind != VAR_PARAM) continue;
+    s->params[s->nparams++] = (Trained){.var = var, .value = n->first_result};
+  }
+}
+
+static bool gradients(Step *s, ValueId loss, int64_t accumulate) {
+  ValueId *wrt = ARENA_ARRAY(s->d.scratch, ValueId, s->nparams);
+  ValueId *grads = ARENA_ARRAY(s->d.scratch, ValueId, s->nparams);
+  for (uint32_t i = 0; i < s->nparams; i++) wrt[i] = s->params[i].value;
+  if (!autodiff_gradients(s->d.g, loss, wrt, s->nparams, grads, accumulate, s->d.plans, s->d.sink))
+    return false;
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < s->nparams; i++) {
+    Trained p = s->params[i];
+    p.grad = grads[i];
+    const Var *var = &s->program->vars.data[p.var];
+    if (p.grad)
+      s->params[kept++] = p;
+    else
+      diag_emit(s->d.sink, DIAG_UNUSED_PARAMETER, var->span,
+                "parameter '%s' has no influence on the loss and is not trained", var->name);
+  }
+  s->nparams = kept;
+  return true;
+}
+
+/* The loss is handed out even where nothing in the source asks for it. */
+static void output_loss(Step *s, ValueId loss) {
+  Graph *g = s->d.g;
+  for (NodeId id = 1; id < g->nodes.len; id++) {
+    const char *role =
+        graph_node(g, id)->op == OP_OUTPUT ? node_string(graph_node(g, id), ATTR_ROLE) : NULL;
+    if (role && strcmp(role, "loss") == 0) return;
+  }
+  Node at = *value_node(g, loss);
+  const char *name = intern(s->program->names, "loss");
+  Attr attrs[] = {ATTR_S(NAME, name), ATTR_S(ROLE, name)};
+  graph_add(g, OP_OUTPUT, &loss, 1, attrs, 2, NULL, 0, at.span, at.scope);
+}
+
+static bool supported(const ProgramBlock *b, const Graph *g, DiagSink *sink) {
+  uint32_t errors = sink->errors;
+  const OptimizerSpec *o = &b->optimizer;
+  DType own = value_type(g, b->loss)->dtype, compute = b->settings.compute;
+  if (o->kind && strcmp(o->kind, "sgd") != 0 && strcmp(o->kind, "adamw") != 0)
+    diag_emit(sink, DIAG_UNSUPPORTED_TRAINING, o->span,
+              "unknown optimizer '%s': there are sgd and adamw", o->kind);
+  if (compute && compute != DT_F32 && compute != own) {
+    Diag *diag = diag_emit(sink, DIAG_UNSUPPORTED_TRAINING, o->span,
+                           "compute %s is not supported yet", dtype_name(compute));
+    diag_reason(sink, diag, "declare the parameters %s instead, or leave compute at f32",
+                dtype_name(compute));
+  }
+  if (value_type(g, b->loss)->rank != 0)
+    diag_emit(sink, DIAG_UNSUPPORTED_TRAINING, value_node(g, b->loss)->span,
+              "the loss is %s, not one number", type_print(sink->arena, value_type(g, b->loss)));
+  return sink->errors == errors;
+}
+
+static bool build(Step *s, ProgramBlock *b, ValueId loss, ValueId lr) {
+  int64_t batches = b->settings.accumulate > 1 ? b->settings.accumulate : 1;
+  output_loss(s, loss);
+  find_params(s);
+  if (!gradients(s, loss, batches)) return false;
+  s->done = s->d.g->nodes.len;
+  if (batches > 1) step_accumulate(s, batches);
+  step_reduce(s, b->settings.reduce_dtype);
+  if (b->optimizer.clip_norm > 0) step_clip(s, b->optimizer.clip_norm);
+  step_optimize(s, &b->optimizer, lr);
+  step_phase(s, PHASE_OPTIMIZER);
+  return true;
+}
+
+bool autodiff_run(Program *program, PlanCache *plans, DiagSink *sink) {
+  ProgramBlock *b = &program->train;
+  if (!b->graph || !b->loss || !b->optimizer.kind) return true;
+  if (!supported(b, b->graph, sink)) return false;
+  uint32_t errors = sink->errors;
+  Arena scratch;
+  arena_init(&scratch);
+  ValueId keep[] = {b->loss, b->optimizer.lr};
+  Step s = {.program = program};
+  s.d = (Grad){.scratch = &scratch, .plans = plans, .sink = sink};
+  s.d.g = graph_merge_equal(&scratch, program->arena, b->graph, keep, 2);
+  diag_init(&s.d.inner, &scratch, sink->sources);
+  if (build(&s, b, keep[0], keep[1]) && sink->errors == errors) {
+    Graph *g = graph_drop_dead(&scratch, program->arena, s.d.g, keep, 2);
+    b->graph = graph_merge_equal(&scratch, program->arena, g, keep, 2);
+    b->loss = keep[0];
+    b->optimizer.lr = keep[1];
+  }
+  arena_free(&scratch);
+  return sink->errors == errors;
+}

@@ -1,0 +1,42 @@
+/* Inside autodiff/: what happens once per step, after the backward passes. */
+#ifndef DTM_AUTODIFF_STEP_H
+#define DTM_AUTODIFF_STEP_H
+
+#include "autodiff/grad.h"
+
+/* One parameter that is trained. */
+typedef struct Trained {
+  uint32_t var;
+  ValueId value; /* its READ */
+  ValueId grad;  /* its gradient; raw, then reduced, then clipped */
+} Trained;
+
+typedef struct Step {
+  Program *program;
+  Grad d; /* builds nodes: graph, diagnostics, place of what is added */
+  Trained *params;
+  uint32_t nparams;
+  Phase phase; /* of nodes added from here on */
+  NodeId done; /* nodes before this one have their phase */
+} Step;
+
+/* From here on added nodes belong to `phase`. */
+void step_phase(Step *s, Phase phase);
+/* Nodes added next serve this parameter: its place and scope. */
+void step_serve(Step *s, const Trained *p);
+ValueId step_read(Step *s, uint32_t var);
+void step_assign(Step *s, uint32_t var, ValueId value);
+/* A variable that belongs to a parameter, zero at the start: `name.suffix`. */
+uint32_t step_new_var(Step *s, VarKind kind, const Trained *p, const char *suffix,
+                      const TensorType *type);
+
+/* Adds up the raw gradients of the accumulated batches in variables (reduce.c). */
+void step_accumulate(Step *s, int64_t batches);
+/* Brings every gradient to its parameter's placement, once, in buckets (reduce.c). */
+void step_reduce(Step *s, DType wire);
+/* Scales all gradients so that their global norm is at most `limit` (clip.c). */
+void step_clip(Step *s, double limit);
+/* New values of parameters and optimizer state (optimizer.c). */
+void step_optimize(Step *s, const OptimizerSpec *spec, ValueId lr);
+
+#endif
