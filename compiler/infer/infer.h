@@ -61,6 +61,10 @@ void infer_node(Arena *arena, Op op, const Operand *operands, uint32_t noperands
 NodeId infer_add(Graph *g, DiagSink *sink, Op op, const ValueId *operands, uint32_t noperands,
                  const Attr *attrs, uint32_t nattrs, Span span, const Span *spans, uint32_t scope);
 
+/* NULL when the result types of a node are those that inference gives; else what differs. A
+ * `VerifyTypes` (ir/verify.h). */
+const char *infer_check(Arena *arena, const Graph *g, NodeId id);
+
 /* The rows of an operator as text, for `dtmc explain op NAME` and the generated reference. */
 const char *infer_explain(Arena *arena, Op op);
 

@@ -1,0 +1,225 @@
+/* Stage graph -> explicit: cross_entropy as primitives.
+ *
+ * For logits x [*, V], labels y [*], class weights w [V] (1 when absent) and smoothing e, the loss
+ * of one target is
+ *
+ *     A (log z) - sum_v c_v x'_v    with  m = max x, x' = x - m, z = sum exp(x'),
+ *     c_v = (1 - e) w_y [v = y] + (e / V) w_v    and    A = sum_v c_v,
+ *
+ * so that everything is shifted by the maximum and V is the global vocabulary size. Where V is
+ * sharded, the maximum and z are reduced over it (two all-reduces of [*]); the last sum stays
+ * Partial, and beside it A log z is filled to Partial (rank 0 keeps, zero bytes), so the reduction
+ * is one scalar at the end. The maximum is a constant of the derivative: its parts cancel.
+ * A mean divides by the global weight of the valid targets. Halves are computed in f32.
+ */
+#include "place/expand.h"
+
+#include <string.h>
+
+#include "infer/infer.h"
+#include "ir/rewrite.h"
+
+typedef struct Loss {
+  const ProgramBlock *block;
+  const Graph *from;
+  Graph *g;
+  DiagSink sink; /* stays empty: every node is legal by construction */
+  Node at;       /* the cross_entropy */
+  DType dtype;
+  TensorType rows; /* labels' shape and shards, element type of the loss */
+  uint32_t cut;    /* axes that shard the vocabulary */
+  int64_t vocab;
+} Loss;
+
+static ValueId add(Loss *l, Op op, const ValueId *operands, uint32_t n, const Attr *attrs,
+                   uint32_t nattrs) {
+  NodeId id =
+      infer_add(l->g, &l->sink, op, operands, n, attrs, nattrs, l->at.span, NULL, l->at.scope);
+  return node_result(graph_node(l->g, id), 0);
+}
+
+static ValueId unary(Loss *l, Op op, ValueId a) {
+  return add(l, op, &a, 1, NULL, 0);
+}
+
+static ValueId binary(Loss *l, Op op, ValueId a, ValueId b) {
+  return add(l, op, (ValueId[]){a, b}, 2, NULL, 0);
+}
+
+static ValueId select(Loss *l, ValueId condition, ValueId a, ValueId b) {
+  return add(l, OP_WHERE, (ValueId[]){condition, a, b}, 3, NULL, 0);
+}
+
+static ValueId constant(Loss *l, DType dtype, double v) {
+  Attr attrs[] = {ATTR_I(DTYPE, dtype), ATTR_F(VALUE, v)};
+  return add(l, OP_CONST, NULL, 0, attrs, 2);
+}
+
+static ValueId number(Loss *l, double v) {
+  return constant(l, l->dtype, v);
+}
+
+static ValueId cast(Loss *l, ValueId a, DType to) {
+  if (value_type(l->g, a)->dtype == to) return a;
+  return add(l, OP_CAST, &a, 1, &ATTR_I(DTYPE, to), 1);
+}
+
+static ValueId reduce(Loss *l, Op op, ValueId a, int64_t dim, bool keepdim) {
+  Attr attrs[] = {ATTR_INTS(DIMS, &dim, 1), ATTR_I(KEEPDIM, keepdim)};
+  return add(l, op, &a, 1, attrs, 2);
+}
+
+static ValueId redistribute(Loss *l, ValueId a, const Layout *to) {
+  TensorType t = *value_type(l->g, a);
+  if (layout_equal(&t.layout, to)) return a;
+  t.layout = *to;
+  return add(l, OP_REDISTRIBUTE, &a, 1, &ATTR_T(TYPE, &t), 1);
+}
+
+/* Partial of whatever reduction over the vocabulary axes -> R there. */
+static ValueId finish(Loss *l, ValueId a) {
+  Layout to = value_type(l->g, a)->layout;
+  for (uint32_t i = 0; i < DTM_MAX_AXES; i++)
+    if (l->cut >> i & 1) to.at[i] = (Place){0};
+  return redistribute(l, a, &to);
+}
+
+/* R over the vocabulary axes -> Partial(sum), counted once. */
+static ValueId fill(Loss *l, ValueId a) {
+  Layout to = value_type(l->g, a)->layout;
+  for (uint32_t i = 0; i < DTM_MAX_AXES; i++)
+    if (l->cut >> i & 1) to.at[i] = (Place){.kind = PLACE_PARTIAL, .op = REDUCE_SUM};
+  return redistribute(l, a, &to);
+}
+
+/* Whether label `y` equals class v: bool [*, V], cut like the logits. */
+static ValueId is_label(Loss *l, ValueId x, ValueId labels) {
+  const TensorType *t = value_type(l->g, x), *y = value_type(l->g, labels);
+  TensorType classes = {
+      .dtype = y->dtype, .rank = 1, .shape = {l->vocab}, .mesh = t->mesh, .layout = {{{0}}}};
+  uint8_t axes[DTM_MAX_AXES];
+  uint32_t n = layout_dim_axes(&t->layout, t->rank - 1, axes);
+  layout_set_dim(&classes.layout, t->mesh, 0, axes, n);
+  Attr attrs[] = {ATTR_T(TYPE, &classes), ATTR_I(DIM, 0)};
+  ValueId iota = add(l, OP_IOTA, NULL, 0, attrs, 2);
+  ValueId column = add(l, OP_UNSQUEEZE, &labels, 1, &ATTR_I(DIM, y->rank), 1);
+  return binary(l, OP_EQ, iota, column);
+}
+
+/* The labels come from a source whose values are checked to lie in [0, below) without `ignore`. */
+static bool never_ignored(const Loss *l, ValueId labels, int64_t ignore) {
+  for (;;) {
+    const Node *n = value_node(l->from, labels);
+    if (n->op == OP_INPUT) {
+      const DataSource *d = &l->block->data.data[node_int(n, ATTR_SOURCE, 0)];
+      return d->below > 0 && (ignore < 0 || ignore >= d->below);
+    }
+    bool moves = n->op == OP_RESHAPE || n->op == OP_SLICE || n->op == OP_REDISTRIBUTE ||
+                 n->op == OP_PERMUTE || n->op == OP_SQUEEZE || n->op == OP_UNSQUEEZE ||
+                 n->op == OP_CAST;
+    if (!moves) return false;
+    labels = n->operands[0];
+  }
+}
+
+/* sum_v c_v x'_v over the local classes: Partial where V is cut. *scale is A, or 0 for 1. */
+static ValueId weighted_logits(Loss *l, ValueId shifted, ValueId labels, ValueId weights,
+                               ValueId *target_weight, ValueId *scale) {
+  double e = node_float(&l->at, ATTR_LABEL_SMOOTHING, 0), share = e / (double)l->vocab;
+  int64_t last = l->rows.rank;
+  ValueId hit = is_label(l, shifted, labels), zero = number(l, 0);
+  *scale = *target_weight = 0;
+  if (!weights) {
+    if (e == 0) return reduce(l, OP_SUM, select(l, hit, shifted, zero), last, false);
+    ValueId c = select(l, hit, number(l, 1 - e + share), number(l, share));
+    return reduce(l, OP_SUM, binary(l, OP_MUL, shifted, c), last, false);
+  }
+  ValueId picked = select(l, hit, weights, zero);
+  *target_weight = finish(l, reduce(l, OP_SUM, picked, last, false));
+  *scale = *target_weight;
+  ValueId c = picked;
+  if (e != 0) {
+    ValueId all = binary(l, OP_MUL, weights, number(l, share));
+    c = binary(l, OP_ADD, binary(l, OP_MUL, picked, number(l, 1 - e)), all);
+    *scale = finish(l, reduce(l, OP_SUM, c, last, false));
+  }
+  return reduce(l, OP_SUM, binary(l, OP_MUL, shifted, c), last, false);
+}
+
+/* Sum over all rows, divided by the weight of the valid ones for a mean. */
+static ValueId over_rows(Loss *l, ValueId loss, ValueId valid, ValueId target_weight, bool mean) {
+  Attr all[] = {ATTR_INTS(DIMS, NULL, 0), ATTR_I(KEEPDIM, 0)};
+  ValueId sum = l->rows.rank ? add(l, OP_SUM, &loss, 1, all, 2) : loss;
+  if (!mean) return sum;
+  if (!valid && !target_weight)
+    return binary(l, OP_DIV, sum, number(l, (double)type_elements(&l->rows)));
+  ValueId weight = target_weight;
+  if (valid) weight = select(l, valid, weight ? weight : number(l, 1), number(l, 0));
+  if (l->rows.rank) weight = add(l, OP_SUM, &weight, 1, all, 2);
+  Layout whole = {{{0}}};
+  return binary(l, OP_DIV, sum, redistribute(l, weight, &whole));
+}
+
+static ValueId expand(Loss *l, ValueId logits, ValueId labels, ValueId weights, bool ignores) {
+  const char *reduction = node_string(&l->at, ATTR_REDUCTION);
+  int64_t last = l->rows.rank, ignore = node_int(&l->at, ATTR_IGNORE_INDEX, -100);
+  ValueId x = cast(l, logits, l->dtype);
+  if (weights) weights = cast(l, weights, l->dtype);
+  /* Class numbers and ignore_index need not fit a narrow label type. */
+  if (dtype_bytes(value_type(l->g, labels)->dtype) < 4) labels = cast(l, labels, DT_I32);
+  ValueId top = finish(l, reduce(l, OP_MAX, unary(l, OP_DETACH, x), last, true));
+  ValueId shifted = binary(l, OP_SUB, x, top);
+  ValueId z = finish(l, reduce(l, OP_SUM, unary(l, OP_EXP, shifted), last, false));
+  ValueId target_weight, scale, log_z = unary(l, OP_LOG, z);
+  ValueId dot = weighted_logits(l, shifted, labels, weights, &target_weight, &scale);
+  ValueId loss = binary(l, OP_SUB, fill(l, scale ? binary(l, OP_MUL, log_z, scale) : log_z), dot);
+  ValueId valid = 0;
+  if (ignores) {
+    DType t = value_type(l->g, labels)->dtype;
+    valid = binary(l, OP_NE, labels, constant(l, t, (double)ignore));
+    loss = select(l, valid, loss, number(l, 0));
+  }
+  if (!reduction || strcmp(reduction, "none") != 0)
+    loss = over_rows(l, loss, valid, target_weight, !reduction || strcmp(reduction, "mean") == 0);
+  return redistribute(l, loss, &value_type(l->from, l->at.first_result)->layout);
+}
+
+static void expand_node(Arena *scratch, const Sources *sources, GraphMap *map, NodeId id,
+                        const ProgramBlock *block) {
+  Loss l = {.block = block, .from = map->from, .g = map->to, .at = *graph_node(map->from, id)};
+  ValueId logits = graph_map_get(map, l.at.operands[0]);
+  ValueId labels = graph_map_get(map, l.at.operands[1]);
+  ValueId weights = l.at.noperands > 2 ? graph_map_get(map, l.at.operands[2]) : 0;
+  TensorType x = *value_type(l.g, logits);
+  diag_init(&l.sink, scratch, sources);
+  l.dtype = value_type(l.from, l.at.first_result)->dtype;
+  l.rows = *value_type(l.g, labels);
+  l.rows.dtype = l.dtype;
+  l.vocab = x.shape[x.rank - 1];
+  for (uint32_t a = 0; a < DTM_MAX_AXES; a++)
+    if (x.layout.at[a].kind == PLACE_SHARD && x.layout.at[a].dim == x.rank - 1) l.cut |= 1u << a;
+  bool ignores = !never_ignored(&l, l.at.operands[1], node_int(&l.at, ATTR_IGNORE_INDEX, -100));
+  graph_map_set(map, l.at.first_result, expand(&l, logits, labels, weights, ignores));
+}
+
+static void expand_block(Arena *scratch, const Program *program, ProgramBlock *b) {
+  GraphMap map = graph_map_begin(scratch, program->arena, b->graph);
+  for (NodeId id = 1; id < b->graph->nodes.len; id++) {
+    if (graph_node(b->graph, id)->op == OP_CROSS_ENTROPY)
+      expand_node(scratch, program->sources, &map, id, b);
+    else
+      graph_map_copy(&map, id);
+  }
+  b->graph = map.to;
+  b->loss = graph_map_get(&map, b->loss);
+  b->optimizer.lr = graph_map_get(&map, b->optimizer.lr);
+}
+
+void expand_run(Program *program) {
+  Arena scratch;
+  arena_init(&scratch);
+  ProgramBlock *blocks[] = {&program->train, &program->eval, &program->infer};
+  for (int i = 0; i < 3; i++)
+    if (blocks[i]->graph) expand_block(&scratch, program, blocks[i]);
+  arena_free(&scratch);
+}

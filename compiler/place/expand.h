@@ -1,0 +1,11 @@
+/* explicit: composites that communicate inside are opened into primitives. */
+#ifndef DTM_PLACE_EXPAND_H
+#define DTM_PLACE_EXPAND_H
+
+#include "ir/graph.h"
+
+/* Replaces cross_entropy in every graph of the program by primitives with explicit redistributes.
+ * Never fails on a graph that inference accepted. */
+void expand_run(Program *program);
+
+#endif
