@@ -51,6 +51,16 @@ static inline float philox_uniform(uint64_t seed, uint64_t instance, uint64_t st
   return (float)(philox_draw(seed, instance, step, index).v[0] >> 8) * 0x1p-24f;
 }
 
+/* Dropout keeps an element iff the top 24 bits of its word 0 are at least this threshold: the same
+ * decision in every precision. */
+static inline uint32_t philox_keep_threshold(double p) {
+  return (uint32_t)ceil(p * 0x1p24);
+}
+static inline int philox_keeps(uint64_t seed, uint64_t instance, uint64_t step, uint64_t index,
+                               double p) {
+  return (philox_draw(seed, instance, step, index).v[0] >> 8) >= philox_keep_threshold(p);
+}
+
 /* Standard normal by Box-Muller over words 0 and 1. The radius uses 1 - u in (0, 1], whose log is
  * finite. Computed in f64: each target may round the result to its own type. */
 static inline double philox_normal(uint64_t seed, uint64_t instance, uint64_t step,
