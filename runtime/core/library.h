@@ -1,0 +1,40 @@
+/* Operators that are C functions of the runtime: sorting, indexing, running sums.
+ *
+ * They work on this rank's blocks, dense and row-major; indices are global. All element types and
+ * zero extents. Results do not depend on the number of threads: each output element is made by one
+ * thread, in one order of additions.
+ */
+#ifndef DTM_RT_LIBRARY_H
+#define DTM_RT_LIBRARY_H
+
+#include "runtime/abi/abi.h"
+
+typedef struct LibTensor {
+  void *data;
+  uint32_t dtype, rank;
+  int64_t extent[ABI_MAX_DIMS]; /* of the block */
+  int64_t offset[ABI_MAX_DIMS]; /* of its first element in the whole tensor */
+  int64_t shape[ABI_MAX_DIMS];  /* of the whole tensor */
+} LibTensor;
+
+enum { LIB_MAX_TENSORS = 4, LIB_MAX_ARGS = 2 };
+
+typedef struct LibCall {
+  uint32_t code; /* AbiLibrary, which says what the tensors and args are */
+  uint32_t ntensors;
+  LibTensor t[LIB_MAX_TENSORS];
+  int64_t args[LIB_MAX_ARGS];
+  int threads;
+} LibCall;
+
+/* An index that is outside the tensor. */
+typedef struct LibFault {
+  int64_t index, extent;
+} LibFault;
+
+/* Bytes of scratch memory a call needs. */
+size_t dtm_rt_library_scratch(const LibCall *call);
+/* 0, or -1 with *fault when an index is out of range (every output is written all the same). */
+int dtm_rt_library_run(const LibCall *call, void *scratch, LibFault *fault);
+
+#endif
