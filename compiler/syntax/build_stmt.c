@@ -162,14 +162,14 @@ Stmt *build_setting_expr(Builder *b, Expr *value) {
   if (head->kind == EXPR_CALL && head->as.call.args.len == 1 && !head->as.call.args.data[0].name) {
     word = head->as.call.callee;
     operand = head->as.call.args.data[0].value;
-    if (word->kind == EXPR_NAME)
-      build_parens(b, (Span){word->span.file, word->span.end, 0}, operand, head->span);
   } else if (head->kind == EXPR_BINARY) {
     word = head->as.binary.left;
     operand = build_unary(b, head->as.binary.op_span, UNARY_NEG, head->as.binary.right);
   }
   if (!word || word->kind != EXPR_NAME || !is_value_keyword(word->as.s))
     return build_expr_stmt(b, value);
+  if (head->kind == EXPR_CALL)
+    build_parens(b, (Span){word->span.file, word->span.end, 0}, operand, head->span);
   *at = operand;
   SettingParts parts = {0};
   VEC_PUSH(b->arena, &parts, (SettingPart){NULL, value});
