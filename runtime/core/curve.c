@@ -87,7 +87,7 @@ static void range_of(Chart *c, const double *values, size_t n) {
 
 static void label(FILE *out, const Chart *c, int row) {
   double v = c->high - (c->high - c->low) * row / (c->rows - 1);
-  v = c->logarithmic ? pow(10, v) : v;
+  v = c->logarithmic ? pow(10, v) : fabs(v) < 1e-9 * (c->high - c->low) ? 0 : v;
   double a = fabs(v);
   fprintf(out, a == 0 || (a >= 1e-2 && a < 1e4) ? "%*.*f " : "%*.*e ", LEFT - 2,
           a >= 1000             ? 0
@@ -110,7 +110,7 @@ static void put_cell(FILE *out, const Chart *c, unsigned char bits) {
 
 /* Steps below the axis: the first, the last, and as many between as fit. */
 static void draw_x_axis(FILE *out, const Chart *c, int64_t first, int64_t last) {
-  char *line = malloc((size_t)c->columns + 32);
+  char *line = malloc((size_t)c->columns + 2);
   int ticks = c->columns / 16 > 1 ? c->columns / 16 : 1, end = 0;
   fprintf(out, "%*s%s", LEFT - 1, "", c->unicode ? "└" : "+");
   for (int x = 0; x < c->columns; x++) {
@@ -124,7 +124,7 @@ static void draw_x_axis(FILE *out, const Chart *c, int64_t first, int64_t last) 
   if (!line) {
     return;
   }
-  memset(line, ' ', (size_t)c->columns + 32);
+  memset(line, ' ', (size_t)c->columns + 2);
   for (int t = 0; t <= ticks; t++) {
     char text[24];
     int64_t step = first + (int64_t)((double)(last - first) * t / ticks + 0.5);
@@ -136,10 +136,7 @@ static void draw_x_axis(FILE *out, const Chart *c, int64_t first, int64_t last) 
       end = at + n + 1;
     }
   }
-  memcpy(line + end, "step", 5);
-  if (end + 4 > c->columns) {
-    line[end - 1] = 0; /* no room for the word */
-  }
+  line[end - 1] = 0;
   fprintf(out, "%*s%s\n", LEFT, "", line);
   free(line);
 }
@@ -168,7 +165,11 @@ void dtm_rt_curve_draw(FILE *out, const int64_t *steps, const double *values, si
     } else {
       fprintf(out, "%*s%s", LEFT - 1, "", unicode ? "│" : "|");
     }
-    for (int x = 0; x < c.columns; x++) {
+    int used = c.columns;
+    while (used > 0 && !c.cell[row * c.columns + used - 1]) {
+      used--;
+    }
+    for (int x = 0; x < used; x++) {
       put_cell(out, &c, c.cell[row * c.columns + x]);
     }
     fputc('\n', out);

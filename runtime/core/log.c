@@ -123,14 +123,20 @@ static const char *value_text(double v, char text[32]) {
   return text;
 }
 
-/* Round-trips a double; JSON has no infinities. */
+/* The shortest text that reads back as the same double; JSON has no infinities. */
 static void json_number(FILE *out, double v) {
   char text[32];
-  if (isfinite(v)) {
-    fprintf(out, "%.17g", v);
-  } else {
+  if (!isfinite(v)) {
     fprintf(out, "\"%s\"", value_text(v, text));
+    return;
   }
+  for (int digits = 6; digits <= 17; digits++) {
+    snprintf(text, sizeof text, "%.*g", digits, v);
+    if (strtod(text, NULL) == v) {
+      break;
+    }
+  }
+  fputs(text, out);
 }
 
 static void json_string(FILE *out, const char *s) {
@@ -363,7 +369,7 @@ void dtm_rt_log_summary(RtLog *log) {
   FILE *out = log->s.out;
   if (!log->s.no_curve && log->filled >= 2) {
     int width = terminal_width(out);
-    fputs("\nloss\n", out);
+    fputs("\nloss over steps\n", out);
     dtm_rt_curve_draw(out, log->history_step, log->history, (size_t)log->filled,
                       width > 100 ? 100 : width, CURVE_HEIGHT, log->unicode);
     fputc('\n', out);

@@ -2,6 +2,7 @@
 #include "core/options.h"
 
 #include "comm/errors.h"
+#include "core/options_table.h"
 
 #include <errno.h>
 #include <math.h>
@@ -9,35 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum OptionId {
-#define OPTION(ID, name, argument, group, help) OPT_##ID,
-#include "core/options.def"
-#undef OPTION
-  OPT_COUNT
-} OptionId;
-
-typedef enum OptionGroup {
-  GROUP_TRAINING,
-  GROUP_CHECKPOINTS,
-  GROUP_OUTPUT,
-  GROUP_MACHINE,
-  GROUP_HELP,
-  GROUP_COUNT
-} OptionGroup;
-
-typedef struct OptionSpec {
-  const char *name, *argument, *help;
-  OptionGroup group;
-} OptionSpec;
-
 static const OptionSpec specs[OPT_COUNT] = {
 #define OPTION(ID, name, argument, group, help) {name, argument, help, GROUP_##group},
 #include "core/options.def"
 #undef OPTION
 };
 
-static const char *const group_names[GROUP_COUNT] = {"Training and data", "Checkpoints", "Output",
-                                                     "Machine", "Help"};
+const OptionSpec *option_specs(void) {
+  return specs;
+}
 
 /* --- Suggestions -------------------------------------------------------------------------------
  */
@@ -297,77 +278,6 @@ static int apply(Parser *p, OptionId id, const char *value) {
   return result;
 }
 
-/* --- Help --------------------------------------------------------------------------------------
- */
-
-static void print_default(FILE *out, OptionId id, const RtProgramInfo *program) {
-  char number[32];
-  const char *text = number;
-  int64_t value = id == OPT_SAVE_EVERY   ? program->save_every
-                  : id == OPT_EVAL_EVERY ? program->eval_every
-                  : id == OPT_EPOCHS     ? program->epochs
-                                         : program->steps;
-  snprintf(number, sizeof number, "%lld", (long long)value);
-  if (id == OPT_SEED) {
-    snprintf(number, sizeof number, "%llu", (unsigned long long)program->seed);
-  } else if (id == OPT_SAVE) {
-    text = program->save ? program->save : "do not save";
-  } else if (id == OPT_STEPS && program->steps == 0) {
-    text = "as --epochs says";
-  } else if (id == OPT_EPOCHS && program->steps > 0) {
-    text = "as --steps says";
-  }
-  fputs(text, out);
-}
-
-static void print_help(FILE *out, const Parser *p) {
-  const RtProgramInfo *program = p->program;
-  fprintf(out, "%s: compiled from %s for ", p->binary, program->source);
-  if (program->world > 1) {
-    fprintf(out, "%d ranks (mesh %s)\n\n", (int)program->world, program->mesh);
-  } else {
-    fputs("one rank\n\n", out);
-  }
-  fprintf(out, "usage: %s [%s%s%s] [options]\n", p->binary, program->has_train ? "train" : "",
-          program->has_eval ? program->has_train ? " | eval" : "eval" : "",
-          program->has_infer ? program->has_train || program->has_eval ? " | infer" : "infer" : "");
-  if (program->has_train && program->has_eval) {
-    fputs("Without a command it trains, then evaluates. It starts its own ranks, or is one rank\n"
-          "of torchrun, mpirun or srun. Ctrl-C saves and stops.\n",
-          out);
-  }
-  for (int g = 0; g < GROUP_COUNT; g++) {
-    fprintf(out, "\n%s:\n", group_names[g]);
-    for (int i = 0; i < OPT_COUNT; i++) {
-      if (specs[i].group != (OptionGroup)g) {
-        continue;
-      }
-      char left[40];
-      snprintf(left, sizeof left, "--%s%s%s", specs[i].name, specs[i].argument ? " " : "",
-               specs[i].argument ? specs[i].argument : "");
-      fprintf(out, "  %-20s ", left);
-      const char *mark = strstr(specs[i].help, "%D");
-      fprintf(out, "%.*s", mark ? (int)(mark - specs[i].help) : 1000, specs[i].help);
-      if (mark) {
-        print_default(out, (OptionId)i, program);
-        fputs(mark + 2, out);
-      }
-      fputc('\n', out);
-    }
-  }
-  if (program->ndata) {
-    fputs("\nData of this program:\n", out);
-  }
-  for (size_t i = 0; i < program->ndata; i++) {
-    const RtDataDecl *d = &program->data[i];
-    char left[80];
-    snprintf(left, sizeof left, "%s.%s", d->block, d->name);
-    fprintf(out, "  %-20s %s (%s)\n", left, d->path, d->reader);
-  }
-  fputs("\nExit codes: 0 done, 1 bad data, 2 usage, 3 device, 4 rank lost, 101 internal error\n",
-        out);
-}
-
 /* --- Parsing -----------------------------------------------------------------------------------
  */
 
@@ -470,11 +380,14 @@ int dtm_rt_options_parse(RtOptions *o, const RtProgramInfo *program, int argc, c
              (strlen(specs[id].name) != length || memcmp(specs[id].name, name, length) != 0)) {
         id++;
       }
+      if (id < OPT_COUNT && name - word == 1) {
+        return usage_error(&p, "options begin with two dashes: --%s", specs[id].name);
+      }
       if (id == OPT_COUNT || name - word != 2) {
         return unknown_option(&p, name, length);
       }
       if (id == OPT_HELP) {
-        print_help(out, &p);
+        options_print_help(out, p.binary, program);
         return RT_OK;
       }
       if (id == OPT_VERSION) {

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { GRACE_MS = 3000 }; /* for ranks to unwind after one failed */
+enum { GRACE_MS = 2000 }; /* for ranks to unwind after one failed */
 
 typedef struct Watch {
   const LocalSegment *segment;
