@@ -53,7 +53,7 @@ typedef struct NamedSetting {
   RenameList renames;
   SettingParts parts;
   NamedSetting named;
-  ConfigList entries;
+  ConfigItemList entries;
   MeshDimList dims;
 }
 
@@ -160,7 +160,7 @@ top_item
 block_word: TRAIN | EVAL | INFER;
 
 config_entries
-  : %empty                             { $$ = (ConfigList){0}; }
+  : %empty                             { $$ = (ConfigItemList){0}; }
   | config_entries config_entry        { $$ = $1; VEC_PUSH(A, &$$, $2); }
   | config_entries NEWLINE             { $$ = $1; }
   | config_entries skipped NEWLINE     { $$ = $1; }

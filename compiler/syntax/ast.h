@@ -316,7 +316,7 @@ typedef struct ConfigItem {
   Expr *value;
   Span span;
 } ConfigItem;
-typedef VEC(ConfigItem) ConfigList;
+typedef VEC(ConfigItem) ConfigItemList;
 
 typedef struct MeshDim {
   const char *name;
@@ -336,7 +336,7 @@ typedef struct Item {
       const char *path; /* "nn" or "blocks.dtm" */
       bool quoted;      /* relative to this file */
     } import;
-    ConfigList config;
+    ConfigItemList config;
     struct {
       MeshDimList dims;
       Expr *ranks; /* list, or NULL */

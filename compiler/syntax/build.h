@@ -94,7 +94,7 @@ Stmt *build_setting(Builder *b, Name keyword, Name name, SettingParts parts);
 void build_item_error(Builder *b, Span span, Name name);
 void build_import(Builder *b, Span start, const char *path, bool quoted, Span path_span,
                   Name alias);
-void build_config(Builder *b, Span start, ConfigList entries, Span end);
+void build_config(Builder *b, Span start, ConfigItemList entries, Span end);
 ConfigItem build_config_item(Name name, TypeExpr *type, Expr *value);
 void build_mesh(Builder *b, Span start, Name name, MeshDimList dims, Expr *ranks, Span end);
 MeshDim build_mesh_dim(Name name, Expr *size);

@@ -294,7 +294,7 @@ void build_import(Builder *b, Span start, const char *path, bool quoted, Span pa
   item->as.import.quoted = quoted;
 }
 
-void build_config(Builder *b, Span start, ConfigList entries, Span end) {
+void build_config(Builder *b, Span start, ConfigItemList entries, Span end) {
   add_item(b, ITEM_CONFIG, start, end, (Name){0})->as.config = entries;
 }
 

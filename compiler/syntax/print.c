@@ -320,7 +320,7 @@ static Doc *print_import(Printer *p, const Item *item) {
 
 static Doc *print_config(Printer *p, const Item *item) {
   Lines lines = {0};
-  const ConfigList *entries = &item->as.config;
+  const ConfigItemList *entries = &item->as.config;
   Doc *behind_brace =
       take_behind_brace(p, entries->len ? entries->data[0].span.start : item->span.end);
   p->last_end = entries->len ? entries->data[0].span.start : item->span.start;
