@@ -144,7 +144,6 @@ bool lexer_check_encoding(Parser *p) {
                           "byte 0x%02X is not UTF-8", (unsigned char)p->text[i]);
     diag_reason(p->build.sink, d,
                 "source files are UTF-8 text; convert this one, for example with iconv");
-    p->bad_utf8 = true;
     break;
   }
   return true;
@@ -152,8 +151,8 @@ bool lexer_check_encoding(Parser *p) {
 
 void lexer_bad_character(Parser *p, Span span) {
   const char *s = p->text + span.start;
-  unsigned char c = (unsigned char)*s;
-  if (p->bad_utf8 && c >= 0x80) return;
+  uint32_t length, c = utf8_decode(s, span.end - span.start, &length);
+  if (c == UTF8_BAD) return; /* reported by lexer_check_encoding */
   static const struct {
     char c;
     const char *help;
@@ -168,11 +167,9 @@ void lexer_bad_character(Parser *p, Span span) {
   Diag *d;
   if (c < 0x20 || c == 0x7F) {
     d = build_error(&p->build, DIAG_BAD_CHARACTER, span, "control character 0x%02X", c);
-  } else {
-    uint32_t first; /* of a long run only the first character is shown */
-    utf8_decode(s, span.end - span.start, &first);
-    d = build_error(&p->build, DIAG_BAD_CHARACTER, span, "\"%.*s\" has no meaning here", (int)first,
-                    s);
+  } else { /* of a long run only the first character is shown */
+    d = build_error(&p->build, DIAG_BAD_CHARACTER, span, "\"%.*s\" has no meaning here",
+                    (int)length, s);
   }
   for (size_t i = 0; i < sizeof helps / sizeof *helps; i++)
     if (helps[i].c == *s) diag_help(p->build.sink, d, (Span){0}, NULL, NULL, "%s", helps[i].help);

@@ -29,7 +29,6 @@ typedef struct Parser {
   /* Lexer: bytes consumed, and whether a line ended since the last token. */
   uint32_t offset;
   bool newline;
-  bool bad_utf8; /* reported once for the file */
 
   /* Token filter. */
   Bracket brackets[MAX_BRACKETS];
