@@ -27,10 +27,11 @@ int dtm_rt_state_load(RtComm *comm, const Image *image, const char *path);
 /* Parameters and buffers to one safetensors file. */
 int dtm_rt_state_save(RtComm *comm, const Image *image, const char *path);
 
-/* A checkpoint folder: all variables but accumulators, and the progress. */
-int dtm_rt_checkpoint_save(RtComm *comm, const Image *image, const char *folder,
+/* As dtm_rt_state_save, and beside the file what a resumed run needs: optimizer state and progress
+ * (FILE.state/). Loading takes the same path. */
+int dtm_rt_checkpoint_save(RtComm *comm, const Image *image, const char *path,
                            const RtProgress *progress);
-int dtm_rt_checkpoint_load(RtComm *comm, const Image *image, const char *folder,
+int dtm_rt_checkpoint_load(RtComm *comm, const Image *image, const char *path,
                            RtProgress *progress);
 
 #endif

@@ -1,0 +1,333 @@
+/* The executor: see exec.h. */
+#include "core/exec.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/errors.h"
+#include "core/library.h"
+#include "core/matmul.h"
+#include "core/moves.h"
+#include "runtime/abi/blocks.h"
+#include "runtime/abi/number.h"
+
+enum {
+  MIN_WORK = 16384,     /* elements a kernel touches before threads pay off */
+  PIECES_PER_THREAD = 4 /* for balance; kernels do not depend on how tasks are split */
+};
+
+/* An action prepared for this rank. */
+typedef struct Prepared {
+  int skip; /* this rank is not in its mesh */
+  void **buffers;
+  int64_t *ints;
+  int64_t tasks, work;
+  Matmul *matmul;
+  Moves moves;
+  LibCall *library;
+} Prepared;
+
+struct Exec {
+  const Image *image;
+  AbiKernelFn *const *kernels;
+  RtComm *comm;
+  RtTrace *trace;
+  MatmulContext *matmul;
+  int64_t *syms;
+  Prepared *actions;
+  void **pointers;   /* all actions' buffers, as the image's `buffer` table */
+  int64_t *arg_ints; /* all actions' args evaluated */
+  void *scratch;     /* of library operators */
+};
+
+/* --- preparation
+ * ---------------------------------------------------------------------------------- */
+
+static int find_integers(Exec *x) {
+  const Image *im = x->image;
+  int64_t(*coord)[ABI_MAX_AXES] = calloc(im->mesh_count, sizeof *coord);
+  x->syms = calloc(im->sym_count, sizeof *x->syms);
+  x->arg_ints = calloc(im->arg_count + 1, sizeof *x->arg_ints);
+  if (coord && x->syms && x->arg_ints) {
+    for (uint64_t m = 1; m < im->mesh_count; m++) {
+      int64_t position = abi_mesh_position(im, &im->mesh[m], x->comm->rank);
+      if (position >= 0) abi_coords(&im->mesh[m], position, coord[m]);
+    }
+    for (uint64_t i = 0; i < im->sym_count; i++) {
+      const RtSym *s = &im->sym[i];
+      x->syms[i] = rt_sym_eval(s, x->syms, s->op == RT_SYM_COORD ? coord[s->a] : NULL);
+    }
+    for (uint64_t i = 0; i < im->arg_count; i++) x->arg_ints[i] = x->syms[im->arg[i]];
+  }
+  int ok = coord && x->syms && x->arg_ints;
+  free(coord);
+  return ok ? 0 : dtm_rt_fail(x->comm, RT_DEVICE, "out of memory");
+}
+
+static LibTensor library_tensor(const Exec *x, const AbiBuffer *b, void *data) {
+  const AbiType *type = &x->image->type[b->type];
+  const AbiMesh *mesh = abi_type_mesh(x->image, type);
+  LibTensor t = {.data = data, .dtype = type->dtype, .rank = type->rank};
+  int64_t coord[ABI_MAX_AXES];
+  abi_coords(mesh, abi_mesh_position(x->image, mesh, x->comm->rank), coord);
+  abi_block(type, mesh, coord, t.offset, t.extent);
+  memcpy(t.shape, type->shape, sizeof t.shape);
+  return t;
+}
+
+static int prepare_library(Exec *x, const AbiAction *a, Prepared *p, size_t *scratch) {
+  LibCall *c = p->library = calloc(1, sizeof *c);
+  if (!c || a->nbuffers > LIB_MAX_TENSORS || a->nargs > LIB_MAX_ARGS) return -1;
+  c->code = a->code;
+  c->threads = x->comm->threads;
+  c->ntensors = a->nbuffers;
+  for (uint32_t i = 0; i < a->nbuffers; i++)
+    c->t[i] = library_tensor(x, &x->image->buffer[a->buffers + i], p->buffers[i]);
+  for (uint32_t i = 0; i < a->nargs; i++) c->args[i] = p->ints[i];
+  size_t need = dtm_rt_library_scratch(c);
+  if (need > *scratch) *scratch = need;
+  return 0;
+}
+
+static int prepare_matmul(Exec *x, const AbiAction *a, Prepared *p) {
+  const AbiMatmul *m = &x->image->matmul[a->code];
+  const AbiBuffer *b = &x->image->buffer[a->buffers];
+  const int64_t *v = x->syms;
+  MatmulShape s = {.dtype = x->image->type[b[a->nbuffers - 1].type].dtype,
+                   .nbatch = m->nbatch,
+                   .m = v[m->m],
+                   .n = v[m->n],
+                   .k = v[m->k],
+                   .a_m = v[m->a_m],
+                   .a_k = v[m->a_k],
+                   .b_k = v[m->b_k],
+                   .b_n = v[m->b_n],
+                   .out_m = v[m->out_m],
+                   .out_n = v[m->out_n],
+                   .bias = m->bias,
+                   .addend = m->addend,
+                   .activation = m->activation};
+  for (uint32_t i = 0; i < m->nbatch; i++) {
+    s.batch[i] = v[m->batch[i]];
+    s.a_batch[i] = v[m->a_batch[i]];
+    s.b_batch[i] = v[m->b_batch[i]];
+    s.out_batch[i] = v[m->out_batch[i]];
+  }
+  void *bias = m->bias ? p->buffers[2] : NULL;
+  void *addend = m->addend ? p->buffers[2 + m->bias] : NULL, *out = p->buffers[a->nbuffers - 1];
+  s.in_place = m->addend && addend == out;
+  const char *error = NULL;
+  p->matmul =
+      dtm_rt_matmul_new(x->matmul, &s, p->buffers[0], p->buffers[1], bias, addend, out, &error);
+  if (p->matmul) return 0;
+  return dtm_rt_fail(x->comm, RT_DEVICE, "cannot prepare %s: %s", abi_text(x->image, a->name),
+                     error);
+}
+
+static int is_move(uint32_t kind) {
+  return kind == ABI_PULL || kind == ABI_ALL_REDUCE || kind == ABI_REDUCE_SCATTER ||
+         kind == ABI_SLICE || kind == ABI_FILL || kind == ABI_COPY;
+}
+
+static int in_mesh(const Exec *x, uint32_t mesh) {
+  return mesh == 0 || abi_mesh_position(x->image, &x->image->mesh[mesh], x->comm->rank) >= 0;
+}
+
+/* A transfer between meshes concerns the ranks of both. */
+static int takes_part(const Exec *x, const AbiAction *a) {
+  if (in_mesh(x, a->mesh)) return 1;
+  if (!is_move(a->kind)) return 0;
+  const AbiBuffer *b = &x->image->buffer[a->buffers];
+  return in_mesh(x, x->image->type[b[0].type].mesh) || in_mesh(x, x->image->type[b[1].type].mesh);
+}
+
+static int prepare(Exec *x, uint32_t i, size_t *scratch) {
+  const AbiAction *a = &x->image->action[i];
+  Prepared *p = &x->actions[i];
+  p->skip = !takes_part(x, a);
+  p->buffers = x->pointers + a->buffers;
+  p->ints = x->arg_ints + a->args;
+  if (p->skip) return 0;
+  if (a->kind == ABI_MATMUL) return prepare_matmul(x, a, p);
+  if (a->kind == ABI_KERNEL) {
+    p->tasks = p->ints[0];
+    p->work = p->ints[1];
+    p->ints += 2;
+  }
+  if ((is_move(a->kind) && dtm_rt_moves_find(x->image, a, x->comm->rank, &p->moves)) ||
+      (a->kind == ABI_LIBRARY && prepare_library(x, a, p, scratch)))
+    return dtm_rt_fail(x->comm, RT_DEVICE, "out of memory while preparing %s",
+                       abi_text(x->image, a->name));
+  return 0;
+}
+
+int dtm_rt_exec_open(const Image *image, AbiKernelFn *const *kernels, RtComm *comm, RtTrace *trace,
+                     Exec **exec) {
+  Exec *x = calloc(1, sizeof *x);
+  *exec = x;
+  if (!x) return dtm_rt_fail(comm, RT_DEVICE, "out of memory");
+  *x = (Exec){.image = image, .kernels = kernels, .comm = comm, .trace = trace};
+  x->matmul = dtm_rt_matmul_open(comm->threads);
+  x->actions = calloc(image->action_count + 1, sizeof *x->actions);
+  x->pointers = calloc(image->buffer_count + 1, sizeof *x->pointers);
+  if (!x->matmul || !x->actions || !x->pointers)
+    return dtm_rt_fail(comm, RT_DEVICE, "out of memory, or oneDNN does not start");
+  int status = find_integers(x);
+  if (status) return status;
+  for (uint64_t i = 0; i < image->buffer_count; i++)
+    x->pointers[i] = comm->arena + image->buffer[i].offset;
+  size_t scratch = 0;
+  for (uint32_t i = 0; i < image->action_count; i++) {
+    status = prepare(x, i, &scratch);
+    if (status) return status;
+  }
+  x->scratch = malloc(scratch + 1);
+  return x->scratch ? 0 : dtm_rt_fail(comm, RT_DEVICE, "out of memory");
+}
+
+void dtm_rt_exec_close(Exec *x) {
+  if (!x) return;
+  for (uint64_t i = 0; x->actions && i < x->image->action_count; i++) {
+    dtm_rt_matmul_free(x->actions[i].matmul);
+    dtm_rt_moves_free(&x->actions[i].moves);
+    free(x->actions[i].library);
+  }
+  dtm_rt_matmul_close(x->matmul);
+  free(x->actions);
+  free(x->pointers);
+  free(x->arg_ints);
+  free(x->syms);
+  free(x->scratch);
+  free(x);
+}
+
+AbiStep *dtm_rt_exec_step(Exec *x) {
+  return (AbiStep *)(void *)(x->comm->arena + ABI_STEP_OFFSET);
+}
+
+/* --- running -------------------------------------------------------------------------------------
+ */
+
+static void run_kernel(const Exec *x, const AbiAction *a, const Prepared *p) {
+  AbiKernelFn *kernel = x->kernels[a->code];
+  int threads = p->work >= MIN_WORK ? x->comm->threads : 1;
+  if (threads > p->tasks) threads = (int)p->tasks;
+  if (threads <= 1) {
+    kernel(p->buffers, p->ints, 0, p->tasks);
+    return;
+  }
+  int64_t pieces = (int64_t)threads * PIECES_PER_THREAD;
+  if (pieces > p->tasks) pieces = p->tasks;
+#pragma omp parallel for schedule(static) num_threads(threads)
+  for (int64_t i = 0; i < pieces; i++)
+    kernel(p->buffers, p->ints, p->tasks * i / pieces, p->tasks * (i + 1) / pieces);
+}
+
+static int run_library(const Exec *x, const Prepared *p) {
+  LibFault fault;
+  if (!dtm_rt_library_run(p->library, x->scratch, &fault)) return 0;
+  return dtm_rt_fail(x->comm, RT_BAD_DATA, "index %lld is outside [0, %lld)",
+                     (long long)fault.index, (long long)fault.extent);
+}
+
+static int run_action(const Exec *x, uint32_t i, const ExecHooks *hooks) {
+  const AbiAction *a = &x->image->action[i];
+  const AbiBuffer *b = &x->image->buffer[a->buffers];
+  const Prepared *p = &x->actions[i];
+  const Moves *m = &p->moves;
+  RtComm *c = x->comm;
+  const char *error = NULL;
+  switch ((AbiActionKind)a->kind) {
+  case ABI_KERNEL:
+    if (p->tasks > 0) run_kernel(x, a, p);
+    return 0;
+  case ABI_MATMUL:
+    if (dtm_rt_matmul_run(p->matmul, &error)) return dtm_rt_fail(c, RT_INTERNAL, "%s", error);
+    return 0;
+  case ABI_PULL:
+    return c->ops->pull(c, b[0].offset, b[1].offset, (int)m->dtype, m->boxes, m->nboxes, m->group,
+                        m->ngroup);
+  case ABI_ALL_REDUCE:
+    return c->ops->all_reduce(c, b[0].offset, b[1].offset, m->count, (int)m->dtype, (int)a->code,
+                              m->group, m->ngroup);
+  case ABI_REDUCE_SCATTER:
+    return c->ops->reduce_scatter(c, b[0].offset, b[1].offset, (int)m->dtype, (int)a->code,
+                                  m->boxes, m->nboxes, m->group, m->ngroup);
+  case ABI_SLICE:
+  case ABI_FILL:
+  case ABI_COPY:
+    dtm_rt_moves_local(m, a, p->buffers[1], p->buffers[0], c->threads);
+    return 0;
+  case ABI_LIBRARY:
+    return run_library(x, p);
+  case ABI_INPUT:
+    return hooks->input(hooks->context, a->code, p->buffers[0]);
+  case ABI_OUTPUT:
+    return hooks->output(hooks->context, a->code, p->buffers[0]);
+  case ABI_ACTION_NONE:
+  case ABI_ACTION_COUNT:
+    break;
+  }
+  return 0;
+}
+
+static const char *category(uint32_t kind) {
+  if (kind == ABI_MATMUL) return "matmul";
+  if (kind == ABI_PULL || kind == ABI_ALL_REDUCE || kind == ABI_REDUCE_SCATTER) return "collective";
+  return kind == ABI_INPUT ? "data" : "kernel";
+}
+
+static int run_one(Exec *x, uint32_t i, const ExecHooks *hooks) {
+  const AbiAction *a = &x->image->action[i];
+  if (x->actions[i].skip) return 0;
+  int64_t step = dtm_rt_exec_step(x)->step;
+  const char *name = abi_text(x->image, a->name), *source = abi_text(x->image, a->source);
+  dtm_rt_comm_place(x->comm, (RtPlace){.step = step, .operation = name, .source = source});
+  uint64_t begin = x->trace ? dtm_rt_trace_now() : 0;
+  int status = run_action(x, i, hooks);
+  if (x->trace)
+    dtm_rt_trace_event(x->trace, name, category(a->kind), source, step, begin, dtm_rt_trace_now());
+  return status;
+}
+
+int dtm_rt_exec_run(Exec *x, uint32_t first, uint32_t count, const ExecHooks *hooks) {
+  for (uint32_t i = first; i < first + count; i++) {
+    int status = run_one(x, i, hooks);
+    if (status) return status;
+  }
+  return 0;
+}
+
+/* --- looking for the first value that is not finite
+ * -------------------------------------------------- */
+
+static int all_finite(const Exec *x, const AbiBuffer *b, const void *data) {
+  if (!b->type || !abi_is_float(x->image->type[b->type].dtype)) return 1;
+  LibTensor t = library_tensor(x, b, (void *)data);
+  int64_t n = 1;
+  for (uint32_t d = 0; d < t.rank; d++) n *= t.extent[d];
+  for (int64_t i = 0; i < n; i++)
+    if (!isfinite(abi_load(data, t.dtype, i))) return 0;
+  return 1;
+}
+
+int dtm_rt_exec_find_nonfinite(Exec *x, uint32_t first, uint32_t count, const ExecHooks *hooks,
+                               uint32_t *action) {
+  *action = 0;
+  for (uint32_t i = first; i < first + count; i++) {
+    const AbiAction *a = &x->image->action[i];
+    int status = run_one(x, i, hooks);
+    uint32_t bad = 0, any = 0;
+    for (uint32_t k = 0; !status && !x->actions[i].skip && k < a->nbuffers; k++) {
+      const AbiBuffer *b = &x->image->buffer[a->buffers + k];
+      if (b->written && !all_finite(x, b, x->actions[i].buffers[k])) bad = 1;
+    }
+    if (!status) status = x->comm->ops->agree(x->comm, bad, &any);
+    if (status) return status;
+    if (!any) continue;
+    *action = i + 1;
+    return 0;
+  }
+  return 0;
+}

@@ -1,0 +1,40 @@
+/* The executor: walks the action table of a program on this rank.
+ *
+ * Everything that depends on the rank (integers, boxes, groups, oneDNN primitives) is found when it
+ * opens; running a step allocates nothing.
+ */
+#ifndef DTM_RT_EXEC_H
+#define DTM_RT_EXEC_H
+
+#include "comm/comm.h"
+#include "core/trace.h"
+#include "runtime/abi/image.h"
+
+typedef struct Exec Exec;
+
+/* What the training loop does for the actions that touch the outside. Each returns 0 or the code to
+ * exit with, its message printed. */
+typedef struct ExecHooks {
+  void *context;
+  int (*input)(void *context, uint32_t source, void *dst);
+  /* The value (dense, Replicate) of output `output`. */
+  int (*output)(void *context, uint32_t output, const void *value);
+} ExecHooks;
+
+/* *exec is set on success; 0 or the code to exit with. `kernels` as dtm_kernels. */
+int dtm_rt_exec_open(const Image *image, AbiKernelFn *const *kernels, RtComm *comm, RtTrace *trace,
+                     Exec **exec);
+void dtm_rt_exec_close(Exec *exec);
+
+/* The block of integers that kernels read; set it before a run. */
+AbiStep *dtm_rt_exec_step(Exec *exec);
+
+/* Actions [first, first + count) of the image's table. */
+int dtm_rt_exec_run(Exec *exec, uint32_t first, uint32_t count, const ExecHooks *hooks);
+
+/* Runs them again, looking at every float they write. Returns the first action (index + 1) on any
+ * rank whose result is not finite, 0 when there is none; then nothing is reported. Collective. */
+int dtm_rt_exec_find_nonfinite(Exec *exec, uint32_t first, uint32_t count, const ExecHooks *hooks,
+                               uint32_t *action);
+
+#endif

@@ -1,0 +1,142 @@
+/* The main function of every compiled program: image, options, launch, then the blocks asked for.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/errors.h"
+#include "core/cpu.h"
+#include "core/launch.h"
+#include "core/run.h"
+#include "state/state.h"
+
+/* What --help and the checks of the command line need to know. */
+static RtProgramInfo describe(const Image *image, RtDataDecl *decls, char *mesh, size_t room) {
+  const AbiProgram *train = &image->program[ABI_PROGRAM_TRAIN];
+  const AbiMesh *world = &image->mesh[image->header->world];
+  static const char *const blocks[] = {"init", "train", "eval", "infer"};
+  size_t n = 0;
+  for (uint32_t a = 0; a < world->naxes; a++)
+    if (world->size[a] > 1 && n < room)
+      n += (size_t)snprintf(mesh + n, room - n, "%s%s=%lld", n ? "," : "",
+                            abi_text(image, world->axis[a]), (long long)world->size[a]);
+  for (uint32_t i = 0; i < image->source_count; i++) {
+    const AbiSource *s = &image->source[i];
+    decls[i] = (RtDataDecl){abi_text(image, s->name), abi_text(image, s->path),
+                            abi_text(image, s->reader), blocks[s->program]};
+  }
+  return (RtProgramInfo){.source = abi_text(image, image->header->path),
+                         .mesh = mesh,
+                         .world = (int32_t)world->nranks,
+                         .has_train = train->present,
+                         .has_eval = image->program[ABI_PROGRAM_EVAL].present,
+                         .has_infer = image->program[ABI_PROGRAM_INFER].present,
+                         .steps = train->steps,
+                         .epochs = train->epochs,
+                         .save_every = train->save_every,
+                         .eval_every = train->eval_every,
+                         .seed = image->header->seed,
+                         .save = train->save ? abi_text(image, train->save) : NULL,
+                         .data = decls,
+                         .ndata = image->source_count};
+}
+
+/* Paths of the program are relative to the folder of its source, those of --data to where the run
+ * starts. */
+static int find_paths(Run *r, const RtDataDecl *decls) {
+  const char *source = abi_text(r->image, r->image->header->path), *slash = strrchr(source, '/');
+  size_t folder = slash ? (size_t)(slash - source) + 1 : 0;
+  r->paths = calloc(r->image->source_count + 1, sizeof *r->paths);
+  if (!r->paths) return -1;
+  for (uint32_t i = 0; i < r->image->source_count; i++) {
+    const char *path = dtm_rt_options_data(r->options, i);
+    if (path == decls[i].path && path[0] != '/') {
+      char *whole = malloc(folder + strlen(path) + 1);
+      if (!whole) return -1;
+      memcpy(whole, source, folder);
+      strcpy(whole + folder, path);
+      path = whole;
+    }
+    r->paths[i] = path;
+  }
+  return 0;
+}
+
+static int initialise(Run *r) {
+  const AbiProgram *init = &r->image->program[ABI_PROGRAM_INIT];
+  r->program = ABI_PROGRAM_INIT;
+  r->valid = 1;
+  int status = dtm_rt_run_actions(r, 0, init->nactions);
+  if (!status && r->options->load) status = dtm_rt_state_load(r->comm, r->image, r->options->load);
+  return status;
+}
+
+static int run_blocks(Run *r) {
+  const RtOptions *o = r->options;
+  const AbiProgram *p = r->image->program;
+  int status = initialise(r);
+  RtProgress progress;
+  if (!status && o->resume && (o->command == RT_RUN_EVAL || o->command == RT_RUN_INFER))
+    status = dtm_rt_checkpoint_load(r->comm, r->image, o->resume, &progress);
+  if (!status && (o->command == RT_RUN_DEFAULT || o->command == RT_RUN_TRAIN) &&
+      p[ABI_PROGRAM_TRAIN].present)
+    status = dtm_rt_train(r);
+  if (!status && p[ABI_PROGRAM_EVAL].present &&
+      (o->command == RT_RUN_EVAL || (o->command == RT_RUN_DEFAULT && !o->no_eval)))
+    status = dtm_rt_evaluate(r, dtm_rt_exec_step(r->exec)->step + 1);
+  if (!status && o->command == RT_RUN_INFER) status = dtm_rt_infer(r);
+  return status;
+}
+
+static int run_rank(Run *r, RtTrace *trace) {
+  const RtLogSetup setup = {.rank = r->comm->rank,
+                            .mode = r->options->log,
+                            .quiet = r->options->quiet,
+                            .no_curve = r->options->no_curve,
+                            .out = stdout,
+                            .err = stderr};
+  r->log = dtm_rt_log_open(&setup);
+  r->sums = calloc(r->image->output_count + 1, sizeof *r->sums);
+  int status = !r->log || !r->sums
+                   ? dtm_rt_fail(r->comm, RT_DEVICE, "out of memory")
+                   : dtm_rt_exec_open(r->image, dtm_kernels, r->comm, trace, &r->exec);
+  if (!status) status = run_blocks(r);
+  dtm_rt_exec_close(r->exec);
+  dtm_rt_log_close(r->log);
+  free(r->sums);
+  return status;
+}
+
+int main(int argc, char **argv) {
+  Image image;
+  const char *wrong = abi_image_open(dtm_image, dtm_image_size, &image);
+  if (wrong) return dtm_rt_fail(NULL, RT_INTERNAL, "%s", wrong);
+  char mesh[256] = "";
+  RtDataDecl *decls = calloc(image.source_count + 1, sizeof *decls);
+  if (!decls) return dtm_rt_fail(NULL, RT_DEVICE, "out of memory");
+  RtProgramInfo info = describe(&image, decls, mesh, sizeof mesh);
+  RtOptions options;
+  int status = dtm_rt_options_parse(&options, &info, argc, argv, stdout, stderr);
+  if (status >= 0) return status;
+  wrong = dtm_rt_cpu_lacks(dtm_cpu_features);
+  if (wrong)
+    return dtm_rt_fail(NULL, RT_DEVICE,
+                       "this machine's processor lacks %s, which the program was compiled for; "
+                       "compile it here, or with -march=x86-64-v2",
+                       wrong);
+  Run run = {.image = &image, .options = &options};
+  const RtLaunch launch = {.world = info.world,
+                           .arena_size = image.header->arena_size,
+                           .plan_hash = image.header->hash,
+                           .options = &options};
+  status = dtm_rt_launch(&launch, &run.comm);
+  if (run.comm) {
+    RtTrace *trace = dtm_rt_trace_open(options.trace, run.comm);
+    status = find_paths(&run, decls) ? dtm_rt_fail(run.comm, RT_DEVICE, "out of memory")
+                                     : run_rank(&run, trace);
+    if (!status) status = dtm_rt_trace_close(trace, run.comm);
+    status = dtm_rt_finish(run.comm, status);
+  }
+  dtm_rt_options_free(&options);
+  free(decls);
+  return status;
+}

@@ -1,0 +1,197 @@
+/* What collectives and local conversions move: see moves.h. */
+#include "core/moves.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/box.h"
+#include "runtime/abi/number.h"
+#include "runtime/abi/transfers.h"
+
+/* One end of a move on one rank. */
+typedef struct End {
+  const AbiType *type;
+  const AbiMesh *mesh;
+  int64_t position; /* -1: the rank is not in the mesh */
+  int64_t coord[ABI_MAX_AXES];
+  int64_t offset[ABI_MAX_DIMS], extent[ABI_MAX_DIMS];
+} End;
+
+static void find_block(End *e, int64_t position) {
+  abi_coords(e->mesh, position, e->coord);
+  abi_block(e->type, e->mesh, e->coord, e->offset, e->extent);
+}
+
+static End end_of(const Image *image, const AbiBuffer *b, int32_t rank) {
+  End e = {.type = &image->type[b->type]};
+  e.mesh = abi_type_mesh(image, e.type);
+  e.position = abi_mesh_position(image, e.mesh, rank);
+  if (e.position >= 0) find_block(&e, e.position);
+  return e;
+}
+
+static size_t count_of(const End *e) {
+  size_t n = 1;
+  for (uint32_t d = 0; d < e->type->rank; d++) n *= (size_t)e->extent[d];
+  return n;
+}
+
+static void row_major(const End *e, int64_t stride[ABI_MAX_DIMS]) {
+  int64_t n = 1;
+  for (uint32_t d = e->type->rank; d-- > 0;) {
+    stride[d] = n;
+    n *= e->extent[d];
+  }
+}
+
+/* The global box [offset, +extent) as it lies in the blocks of both ends. */
+static RtBox box_between(const End *src, const End *dst, const int64_t *offset,
+                         const int64_t *extent, int32_t peer) {
+  RtBox b = {.peer = peer, .ndims = (int32_t)src->type->rank};
+  row_major(src, b.src_stride);
+  row_major(dst, b.dst_stride);
+  for (uint32_t d = 0; d < src->type->rank; d++) {
+    b.extent[d] = extent[d];
+    b.src_offset += (offset[d] - src->offset[d]) * b.src_stride[d];
+    b.dst_offset += (offset[d] - dst->offset[d]) * b.dst_stride[d];
+  }
+  return b;
+}
+
+/* Positions that differ from this rank's in the axes of the set only, ascending. */
+static int find_group(const Image *image, const End *e, uint32_t axes, Moves *m) {
+  int64_t n = 1, coord[ABI_MAX_AXES];
+  for (uint32_t a = 0; a < e->mesh->naxes; a++)
+    if (axes >> a & 1) n *= e->mesh->size[a];
+  m->group = malloc(sizeof *m->group * (size_t)n);
+  if (!m->group) return -1;
+  memcpy(coord, e->coord, sizeof coord);
+  for (int64_t i = 0; i < n; i++) {
+    int64_t rest = i;
+    for (uint32_t a = e->mesh->naxes; a-- > 0;) {
+      if (!(axes >> a & 1)) continue;
+      coord[a] = rest % e->mesh->size[a];
+      rest /= e->mesh->size[a];
+    }
+    m->group[i] = image->rank[e->mesh->ranks + (uint64_t)abi_position(e->mesh, coord)];
+  }
+  m->ngroup = (int32_t)n;
+  return 0;
+}
+
+/* Both meshes together, ascending by world rank: a transfer between meshes. */
+static int find_union(const Image *image, const End *a, const End *b, Moves *m) {
+  int64_t most = a->mesh->nranks + b->mesh->nranks;
+  m->group = malloc(sizeof *m->group * (size_t)most);
+  if (!m->group) return -1;
+  const AbiMesh *world = &image->mesh[image->header->world];
+  for (int64_t p = 0; p < world->nranks && m->ngroup < most; p++) {
+    int32_t r = image->rank[world->ranks + (uint64_t)p];
+    if (abi_mesh_position(image, a->mesh, r) >= 0 || abi_mesh_position(image, b->mesh, r) >= 0)
+      m->group[m->ngroup++] = r;
+  }
+  return 0;
+}
+
+static int find_pull(const Image *image, const AbiAction *action, const End *src, const End *dst,
+                     Moves *m) {
+  if (src->mesh == dst->mesh ? find_group(image, dst, action->axes, m)
+                             : find_union(image, src, dst, m))
+    return -1;
+  if (dst->position < 0) return 0;
+  size_t n = abi_transfers_for(src->type, src->mesh, dst->type, dst->mesh, dst->position, NULL, 0);
+  AbiTransfer *t = malloc(sizeof *t * (n + 1));
+  m->boxes = malloc(sizeof *m->boxes * (n + 1));
+  if (!t || !m->boxes) {
+    free(t);
+    return -1;
+  }
+  abi_transfers_for(src->type, src->mesh, dst->type, dst->mesh, dst->position, t, n);
+  for (size_t i = 0; i < n; i++) {
+    End peer = *src;
+    find_block(&peer, t[i].sender);
+    int32_t rank = image->rank[src->mesh->ranks + (uint64_t)t[i].sender];
+    m->boxes[i] = box_between(&peer, dst, t[i].offset, t[i].extent, rank);
+  }
+  m->nboxes = n;
+  free(t);
+  return 0;
+}
+
+/* One box: this rank's block of the smaller end. */
+static int find_one(const End *src, const End *dst, const End *part, Moves *m) {
+  m->boxes = malloc(sizeof *m->boxes);
+  if (!m->boxes) return -1;
+  if (count_of(part) == 0) return 0;
+  m->boxes[0] = box_between(src, dst, part->offset, part->extent, -1);
+  m->nboxes = 1;
+  return 0;
+}
+
+/* Replicate or Shard to Partial. */
+static int find_fill(const AbiAction *action, const End *src, const End *dst, Moves *m) {
+  m->dst_bytes = count_of(dst) * abi_dtype_bytes(dst->type->dtype);
+  m->neutral = action->code == ABI_PRODUCT;
+  m->identity = action->code != ABI_SUM && action->code != ABI_PRODUCT && action->code != ABI_XOR;
+  m->keeps = 1;
+  for (uint32_t a = 0; a < dst->mesh->naxes; a++)
+    if (action->axes >> a & 1 && src->type->at[a].kind != ABI_SHARD && dst->coord[a] != 0)
+      m->keeps = m->identity;
+  return find_one(src, dst, src, m);
+}
+
+int dtm_rt_moves_find(const Image *image, const AbiAction *action, int32_t rank, Moves *m) {
+  const End src = end_of(image, &image->buffer[action->buffers], rank);
+  const End dst = end_of(image, &image->buffer[action->buffers + 1], rank);
+  *m = (Moves){.dtype = src.type->dtype};
+  switch ((AbiActionKind)action->kind) {
+  case ABI_PULL:
+    return find_pull(image, action, &src, &dst, m);
+  case ABI_ALL_REDUCE:
+    m->count = count_of(&src);
+    return find_group(image, &src, action->axes, m);
+  case ABI_REDUCE_SCATTER:
+    return find_group(image, &src, action->axes, m) || find_one(&src, &dst, &dst, m) ? -1 : 0;
+  case ABI_SLICE:
+    return find_one(&src, &dst, &dst, m);
+  case ABI_FILL:
+    return find_fill(action, &src, &dst, m);
+  case ABI_COPY:
+    return find_one(&src, &dst, &src, m);
+  case ABI_ACTION_NONE:
+  case ABI_KERNEL:
+  case ABI_MATMUL:
+  case ABI_LIBRARY:
+  case ABI_INPUT:
+  case ABI_OUTPUT:
+  case ABI_ACTION_COUNT:
+    break;
+  }
+  return 0;
+}
+
+void dtm_rt_moves_free(Moves *m) {
+  free(m->boxes);
+  free(m->group);
+}
+
+static void fill(const Moves *m, void *dst) {
+  if (m->neutral == 0) {
+    memset(dst, 0, m->dst_bytes);
+    return;
+  }
+  size_t n = m->dst_bytes / abi_dtype_bytes(m->dtype);
+  for (size_t i = 0; i < n; i++) abi_store(dst, m->dtype, (int64_t)i, 1);
+}
+
+void dtm_rt_moves_local(const Moves *m, const AbiAction *action, void *dst, const void *src,
+                        int threads) {
+  size_t element = abi_dtype_bytes(m->dtype);
+  if (action->kind == ABI_FILL) {
+    size_t bytes = m->nboxes ? dtm_boxes_bytes(m->boxes, 1, element) : 0;
+    if (!m->keeps || bytes != m->dst_bytes) fill(m, dst);
+    if (!m->keeps) return;
+  }
+  for (size_t i = 0; i < m->nboxes; i++)
+    dtm_box_copy(dst, src, &m->boxes[i], element, false, threads);
+}

@@ -1,0 +1,32 @@
+/* What a collective or local conversion moves on this rank: boxes and the group, found once at
+ * start from the types by the shared rules of runtime/abi.
+ */
+#ifndef DTM_RT_MOVES_H
+#define DTM_RT_MOVES_H
+
+#include "comm/comm.h"
+#include "runtime/abi/image.h"
+
+typedef struct Moves {
+  RtBox *boxes;
+  size_t nboxes;
+  int32_t *group; /* world ranks, ascending by mesh position; NULL for local moves */
+  int32_t ngroup;
+  size_t count;     /* ALL_REDUCE: elements of the local block */
+  int32_t keeps;    /* FILL: this rank keeps its value */
+  int32_t identity; /* FILL: every rank keeps it */
+  size_t dst_bytes; /* FILL: of the local block of dst */
+  int64_t neutral;  /* FILL: 0 or 1 */
+  uint32_t dtype;
+} Moves;
+
+/* For an action of kind PULL, ALL_REDUCE, REDUCE_SCATTER, SLICE, FILL or COPY whose mesh this rank
+ * (world rank) is in. 0, or -1 when memory is short. */
+int dtm_rt_moves_find(const Image *image, const AbiAction *action, int32_t rank, Moves *out);
+void dtm_rt_moves_free(Moves *moves);
+
+/* SLICE, FILL, COPY: dst and src are addresses in the arena. */
+void dtm_rt_moves_local(const Moves *moves, const AbiAction *action, void *dst, const void *src,
+                        int threads);
+
+#endif

@@ -1,0 +1,95 @@
+/* Inputs and outputs of a run: see run.h. */
+#include "core/run.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "comm/errors.h"
+#include "core/print.h"
+#include "runtime/abi/number.h"
+
+int64_t dtm_rt_run_valid(const Run *r, int64_t samples, int64_t batch) {
+  int64_t size = run_program(r)->batch, left = samples - batch * size;
+  if (size == 0) return 1;
+  return left < size ? left : size;
+}
+
+int dtm_rt_run_begin(Run *r, AbiProgramKind program, bool shuffle, RtData **data) {
+  const RtDataSetup setup = {.comm = r->comm,
+                             .image = r->image,
+                             .program = program,
+                             .paths = r->paths,
+                             .shuffle = shuffle,
+                             .seed = r->options->seed};
+  r->program = program;
+  r->data = NULL;
+  int status = dtm_rt_data_open(&setup, data);
+  r->data = *data;
+  dtm_rt_run_clear(r);
+  return status;
+}
+
+static int read_input(void *context, uint32_t source, void *dst) {
+  Run *r = context;
+  return dtm_rt_data_read(r->data, source, r->epoch, r->batch, dst);
+}
+
+static int take_output(void *context, uint32_t output, const void *value) {
+  Run *r = context;
+  const AbiOutput *o = &r->image->output[output];
+  const AbiType *type = &r->image->type[o->type];
+  if (o->role == ABI_PRINT) {
+    dtm_rt_print_tensor(r->log, abi_text(r->image, o->name), type, value);
+    return 0;
+  }
+  double v = abi_load(value, type->dtype, 0);
+  if (o->role == ABI_LOSS && r->stop_nonfinite && !isfinite(v)) return RUN_NONFINITE;
+  r->sums[output].value += v * r->valid;
+  r->sums[output].weight += r->valid;
+  return 0;
+}
+
+int dtm_rt_run_actions(Run *r, uint32_t first, uint32_t count) {
+  const ExecHooks hooks = {.context = r, .input = read_input, .output = take_output};
+  const AbiProgram *p = run_program(r);
+  AbiStep *s = dtm_rt_exec_step(r->exec);
+  s->seed = r->options->seed;
+  s->valid = (int64_t)r->valid;
+  int status = dtm_rt_exec_run(r->exec, p->actions + first, count, &hooks);
+  if (status != RUN_NONFINITE) return status;
+
+  /* The optimizer has not run yet: the same actions give the same values. */
+  uint32_t found = 0;
+  r->stop_nonfinite = false;
+  int64_t step = s->step;
+  status = dtm_rt_exec_find_nonfinite(r->exec, p->actions, p->looped, &hooks, &found);
+  if (status) return status;
+  r->comm->place = (RtPlace){0};
+  if (!found)
+    return dtm_rt_fail(r->comm, RT_BAD_DATA, "the loss is not finite at step %lld",
+                       (long long)step + 1);
+  const AbiAction *a = &r->image->action[found - 1];
+  return dtm_rt_fail(r->comm, RT_BAD_DATA,
+                     "the loss is not finite at step %lld: the first value that is not finite is "
+                     "the result of `%s` at %s\n"
+                     "  try a smaller learning rate or gradient clipping; --allow-nan goes on",
+                     (long long)step + 1, abi_text(r->image, a->name),
+                     a->source ? abi_text(r->image, a->source) : "an unknown place");
+}
+
+void dtm_rt_run_clear(Run *r) {
+  memset(r->sums, 0, sizeof *r->sums * (size_t)r->image->output_count);
+}
+
+double dtm_rt_run_mean(const Run *r, uint32_t output) {
+  return r->sums[output].value / r->sums[output].weight;
+}
+
+void dtm_rt_run_metrics(Run *r, const char *split, int64_t step) {
+  for (uint32_t i = 0; i < r->image->output_count; i++) {
+    const AbiOutput *o = &r->image->output[i];
+    if (o->program != (uint32_t)r->program || o->role == ABI_PRINT || r->sums[i].weight == 0)
+      continue;
+    dtm_rt_log_metric(r->log, split, abi_text(r->image, o->name), dtm_rt_run_mean(r, i), step);
+  }
+}

@@ -1,0 +1,57 @@
+/* Shared by the files of one run: what main opens and the loops use. */
+#ifndef DTM_RT_RUN_H
+#define DTM_RT_RUN_H
+
+#include "core/exec.h"
+#include "core/log.h"
+#include "core/options.h"
+#include "data/data.h"
+
+/* Sums of one output over the batches of a step or of an evaluation. */
+typedef struct OutputSum {
+  double value;  /* sum of value * weight */
+  double weight; /* valid samples */
+} OutputSum;
+
+typedef struct Run {
+  const Image *image;
+  const RtOptions *options;
+  RtComm *comm;
+  Exec *exec;
+  RtLog *log;
+  const char **paths; /* per data source */
+  /* The block that runs now. */
+  AbiProgramKind program;
+  RtData *data;
+  int64_t epoch, batch; /* of the batch that the INPUT actions read */
+  double valid;         /* its samples that are not padding */
+  OutputSum *sums;      /* per output of the image */
+  bool stop_nonfinite;  /* stop when the loss is not finite */
+} Run;
+
+/* What an output action returns when the loss is not finite; never a code to exit with. */
+enum { RUN_NONFINITE = -1 };
+
+static inline const AbiProgram *run_program(const Run *r) {
+  return &r->image->program[r->program];
+}
+/* Samples of batch `batch` that are not padding, of `samples` in all; 1 without data. */
+int64_t dtm_rt_run_valid(const Run *r, int64_t samples, int64_t batch);
+/* Opens the sources of a program and makes it the current one. 0 or the code to exit with. */
+int dtm_rt_run_begin(Run *r, AbiProgramKind program, bool shuffle, RtData **data);
+/* Runs actions [first, first + count) of the current program (counted from its first). */
+int dtm_rt_run_actions(Run *r, uint32_t first, uint32_t count);
+/* Sets sums to zero. */
+void dtm_rt_run_clear(Run *r);
+/* Weighted mean so far. */
+double dtm_rt_run_mean(const Run *r, uint32_t output);
+/* Logs the metrics of the current program under this split name. */
+void dtm_rt_run_metrics(Run *r, const char *split, int64_t step);
+
+/* The blocks. */
+int dtm_rt_train(Run *r);
+/* `step`: for the log. */
+int dtm_rt_evaluate(Run *r, int64_t step);
+int dtm_rt_infer(Run *r);
+
+#endif

@@ -1,0 +1,141 @@
+/* The training loop: steps over batches, evaluation and saving on the way, a clean end on Ctrl-C.
+ *
+ * A step takes `accumulate` batches through forward and backward, then reduces gradients and
+ * updates once. Batches that would not fill a step at the end of an epoch continue in the next.
+ */
+#include <math.h>
+
+#include "comm/errors.h"
+#include "core/launch.h"
+#include "core/run.h"
+#include "state/state.h"
+
+typedef struct Training {
+  Run *run;
+  RtProgress at;
+  int64_t samples, batches; /* per epoch */
+  int64_t last;             /* step to stop after */
+} Training;
+
+static int plan_steps(Training *t) {
+  const Run *r = t->run;
+  const AbiProgram *p = run_program(r);
+  t->samples = dtm_rt_data_samples(r->data);
+  t->batches = 1;
+  if (p->batch) {
+    t->batches = p->drop_last ? t->samples / p->batch : (t->samples + p->batch - 1) / p->batch;
+    if (t->batches == 0)
+      return dtm_rt_fail(r->comm, RT_BAD_DATA,
+                         "the training data has %lld samples, less than one batch of %lld",
+                         (long long)t->samples, (long long)p->batch);
+  }
+  int64_t epochs = r->options->epochs > 0 ? r->options->epochs : 1;
+  t->last = r->options->steps > 0 ? r->options->steps : t->batches * epochs / p->accumulate;
+  if (t->last == 0) t->last = 1;
+  return 0;
+}
+
+static int one_step(Training *t) {
+  Run *r = t->run;
+  const AbiProgram *p = run_program(r);
+  AbiStep *s = dtm_rt_exec_step(r->exec);
+  dtm_rt_run_clear(r);
+  s->step = t->at.step;
+  for (int64_t micro = 0; micro < p->accumulate; micro++) {
+    s->micro = micro;
+    r->epoch = t->at.epoch;
+    r->batch = t->at.batch;
+    r->valid = (double)dtm_rt_run_valid(r, t->samples, r->batch);
+    int status = dtm_rt_run_actions(r, 0, p->looped);
+    if (status) return status;
+    if (++t->at.batch == t->batches) {
+      t->at.batch = 0;
+      t->at.epoch++;
+    }
+  }
+  int status = dtm_rt_run_actions(r, p->looped, p->nactions - p->looped);
+  t->at.step++;
+  return status;
+}
+
+static void log_step(Training *t) {
+  Run *r = t->run;
+  RtField fields[8];
+  size_t n = 0;
+  double loss = NAN;
+  for (uint32_t i = 0; i < r->image->output_count; i++) {
+    const AbiOutput *o = &r->image->output[i];
+    if (o->program != ABI_PROGRAM_TRAIN || r->sums[i].weight == 0) continue;
+    double mean = dtm_rt_run_mean(r, i);
+    if (o->role == ABI_LOSS)
+      loss = mean;
+    else if (o->role == ABI_METRIC && n < sizeof fields / sizeof *fields)
+      fields[n++] = (RtField){abi_text(r->image, o->name), mean};
+  }
+  dtm_rt_log_step(r->log, t->at.step, loss, fields, n);
+}
+
+static int save(Training *t) {
+  Run *r = t->run;
+  int status = dtm_rt_checkpoint_save(r->comm, r->image, r->options->save, &t->at);
+  if (!status)
+    dtm_rt_log_line(r->log, "saved %s at step %lld", r->options->save, (long long)t->at.step);
+  return status;
+}
+
+/* Whether something that happens every `every` steps (0 = at the end) is due before the end. */
+static bool due(const Training *t, int64_t every) {
+  return every > 0 && t->at.step % every == 0 && t->at.step < t->last;
+}
+
+static int loop(Training *t) {
+  Run *r = t->run;
+  const RtOptions *o = r->options;
+  bool stop = false;
+  while (t->at.step < t->last && !stop) {
+    int status = one_step(t);
+    if (status) return status;
+    log_step(t);
+    if (!status && o->save && due(t, o->save_every)) status = save(t);
+    if (!status && due(t, o->eval_every) && r->image->program[ABI_PROGRAM_EVAL].present)
+      status = dtm_rt_evaluate(r, t->at.step);
+    if (!status) status = dtm_rt_stop_agreed(r->comm, &stop);
+    if (status) return status;
+  }
+  dtm_rt_log_summary(r->log);
+  if (stop)
+    dtm_rt_log_line(r->log, "stopped at step %lld of %lld", (long long)t->at.step,
+                    (long long)t->last);
+  return o->save ? save(t) : 0;
+}
+
+int dtm_rt_train(Run *r) {
+  Training t = {.run = r, .at = {.seed = r->options->seed}};
+  RtData *data = NULL;
+  int status =
+      dtm_rt_run_begin(r, ABI_PROGRAM_TRAIN, r->image->program[ABI_PROGRAM_TRAIN].shuffle, &data);
+  if (!status) status = plan_steps(&t);
+  if (!status && r->options->resume)
+    status = dtm_rt_checkpoint_load(r->comm, r->image, r->options->resume, &t.at);
+  r->stop_nonfinite = r->options->check_finite;
+  if (!status) {
+    const AbiProgram *p = run_program(r);
+    const RtLogSetup setup = {.rank = r->comm->rank,
+                              .mode = r->options->log,
+                              .quiet = r->options->quiet,
+                              .no_curve = r->options->no_curve,
+                              .log_every = r->options->log_every,
+                              .total_steps = t.last,
+                              .first_step = t.at.step + 1,
+                              .items_per_step = (double)(p->batch * p->accumulate),
+                              .items = "samples",
+                              .out = stdout,
+                              .err = stderr};
+    dtm_rt_log_close(r->log);
+    r->log = dtm_rt_log_open(&setup);
+    status = r->log ? loop(&t) : dtm_rt_fail(r->comm, RT_DEVICE, "out of memory");
+  }
+  dtm_rt_data_close(data);
+  r->data = NULL;
+  return status;
+}
