@@ -32,7 +32,23 @@ ValueId grad_unary(Grad *d, Op op, ValueId a) {
   return grad_add(d, op, &a, 1, NULL, 0);
 }
 
+static bool same_shape(const TensorType *t, const int64_t *shape, uint32_t rank) {
+  return t->rank == rank && memcmp(t->shape, shape, rank * sizeof *shape) == 0;
+}
+
+/* The number that a value with extents 1 only is: what the seed of the loss becomes on its way. */
+static bool one_number(const Grad *d, ValueId v, double *number) {
+  const Node *n = value_node(d->g, v);
+  *number = node_float(n, ATTR_VALUE, 0);
+  return n->op == OP_FULL && type_elements(grad_type(d, v)) == 1 &&
+         layout_is_replicate(&grad_type(d, v)->layout);
+}
+
 ValueId grad_binary(Grad *d, Op op, ValueId a, ValueId b) {
+  double number;
+  if (op == OP_MUL && one_number(d, a, &number) && grad_type(d, a)->rank <= grad_type(d, b)->rank &&
+      value_node(d->g, b)->op != OP_CONST)
+    return grad_scale(d, b, number);
   return grad_add(d, op, (ValueId[]){a, b}, 2, NULL, 0);
 }
 
@@ -56,12 +72,15 @@ ValueId grad_cast(Grad *d, ValueId a, DType dtype) {
   return grad_add(d, OP_CAST, &a, 1, &ATTR_I(DTYPE, dtype), 1);
 }
 
-static bool same_shape(const TensorType *t, const int64_t *shape, uint32_t rank) {
-  return t->rank == rank && memcmp(t->shape, shape, rank * sizeof *shape) == 0;
-}
-
 ValueId grad_reshape(Grad *d, ValueId a, const int64_t *shape, uint32_t rank) {
   if (same_shape(grad_type(d, a), shape, rank)) return a;
+  double number;
+  if (one_number(d, a, &number)) {
+    TensorType to = *grad_type(d, a);
+    to.rank = rank;
+    memcpy(to.shape, shape, rank * sizeof *shape);
+    return grad_full(d, &to, number);
+  }
   return grad_add(d, OP_RESHAPE, &a, 1, &ATTR_INTS(SHAPE, shape, rank), 1);
 }
 

@@ -10,15 +10,24 @@ void step_accumulate(Step *s, int64_t batches) {
   for (uint32_t i = 0; i < s->nparams; i++) {
     Trained *p = &s->params[i];
     TensorType type = *grad_type(d, p->grad);
-    uint32_t var = step_new_var(s, VAR_ACCUMULATOR, p, "grad", &type);
+    uint32_t var = p->accumulator = step_new_var(s, VAR_ACCUMULATOR, p, "grad", &type);
     step_phase(s, PHASE_BACKWARD);
     step_serve(s, p);
     ValueId share = grad_scale(d, p->grad, 1 / (double)batches);
     step_assign(s, var, grad_binary(d, OP_ADD, step_read(s, var), share));
-    step_phase(s, PHASE_OPTIMIZER);
-    step_assign(s, var, grad_full(d, &type, 0));
     step_phase(s, PHASE_REDUCE);
     p->grad = step_read(s, var);
+  }
+}
+
+void step_clear(Step *s) {
+  step_phase(s, PHASE_OPTIMIZER);
+  for (uint32_t i = 0; i < s->nparams; i++) {
+    const Trained *p = &s->params[i];
+    if (!p->accumulator) continue;
+    step_serve(s, p);
+    step_assign(s, p->accumulator,
+                grad_full(&s->d, &s->program->vars.data[p->accumulator].type, 0));
   }
 }
 

@@ -123,6 +123,7 @@ static bool build(Step *s, ProgramBlock *b, ValueId loss, ValueId lr) {
   step_reduce(s, b->settings.reduce_dtype);
   if (b->optimizer.clip_norm > 0) step_clip(s, b->optimizer.clip_norm);
   step_optimize(s, &b->optimizer, lr);
+  step_clear(s);
   step_phase(s, PHASE_OPTIMIZER);
   return true;
 }

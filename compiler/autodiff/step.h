@@ -7,8 +7,9 @@
 /* One parameter that is trained. */
 typedef struct Trained {
   uint32_t var;
-  ValueId value; /* its READ */
-  ValueId grad;  /* its gradient; raw, then reduced, then clipped */
+  ValueId value;        /* its READ */
+  ValueId grad;         /* its gradient; raw, then reduced, then clipped */
+  uint32_t accumulator; /* variable that adds up raw gradients; 0 = none (it is never the first) */
 } Trained;
 
 typedef struct Step {
@@ -30,8 +31,10 @@ void step_assign(Step *s, uint32_t var, ValueId value);
 uint32_t step_new_var(Step *s, VarKind kind, const Trained *p, const char *suffix,
                       const TensorType *type);
 
-/* Adds up the raw gradients of the accumulated batches in variables (reduce.c). */
+/* Adds up the raw gradients of the accumulated batches in variables (reduce.c); afterwards, once
+ * per step, they start at zero again. */
 void step_accumulate(Step *s, int64_t batches);
+void step_clear(Step *s);
 /* Brings every gradient to its parameter's placement, once, in buckets (reduce.c). */
 void step_reduce(Step *s, DType wire);
 /* Scales all gradients so that their global norm is at most `limit` (clip.c). */

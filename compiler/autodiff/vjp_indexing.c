@@ -8,10 +8,20 @@ ValueId vjp_embedding(Grad *d, Node n, uint32_t i, ValueId g) {
   return grad_add(d, OP_EMBEDDING_BACKWARD, (ValueId[]){g, n.operands[0]}, 2, attrs, 2);
 }
 
-/* zeros of the type of `x`, with `source` added at `index` along `dim`. The zeros and the index
- * take the layout of what is added, Partial excepted, as scatter_add demands. */
+/* The same value with dim `dim` whole. */
+static ValueId whole_dim(Grad *d, ValueId v, uint32_t dim) {
+  TensorType to = *grad_type(d, v);
+  layout_set_dim(&to.layout, to.mesh, dim, NULL, 0);
+  return grad_redistribute(d, v, &to, NULL);
+}
+
+/* zeros of the shape of `x`, with `source` added at `index` along `dim`. scatter_add looks at all
+ * of the dim, so a source that is cut along it is gathered; the zeros take the layout of the
+ * source. */
 static ValueId scatter(Grad *d, const TensorType *x, ValueId index, ValueId source, uint32_t dim) {
   TensorType zeros = *x;
+  source = whole_dim(d, source, dim);
+  index = whole_dim(d, index, dim);
   zeros.layout = grad_type(d, source)->layout;
   Attr at = ATTR_I(DIM, dim);
   return grad_add(d, OP_SCATTER_ADD, (ValueId[]){grad_full(d, &zeros, 0), index, source}, 3, &at,

@@ -18,6 +18,7 @@ static ValueId expand(Grad *d, const Scalar *e, const ValueId args[SCALAR_ARG_CO
     ValueId operands[3];
     for (uint32_t i = 0; i < e->nargs; i++) operands[i] = expand(d, e->arg[i], args, operand);
     if (e->op == OP_CAST) return grad_cast(d, operands[0], operand);
+    if (e->nargs == 2) return grad_binary(d, e->op, operands[0], operands[1]);
     return grad_add(d, e->op, operands, e->nargs, NULL, 0);
   }
   }
