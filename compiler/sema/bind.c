@@ -1,0 +1,111 @@
+/* Arguments to parameters: one rule for operators, functions, modules, readers, optimizers. */
+#include <string.h>
+
+#include "sema/elab.h"
+
+static int find_param(const ParamSpec *params, uint32_t nparams, const char *name) {
+  for (uint32_t p = 0; p < nparams; p++)
+    if (params[p].name == name || (params[p].also && params[p].also == name)) return (int)p;
+  return -1;
+}
+
+static const char *param_list(Sema *s, const ParamSpec *params, uint32_t nparams) {
+  StrBuf sb;
+  strbuf_init(&sb, s->arena);
+  for (uint32_t p = 0; p < nparams; p++)
+    strbuf_printf(&sb, "%s%s%s", p ? ", " : "", params[p].name, params[p].required ? "" : "?");
+  return nparams ? sb.text : "none";
+}
+
+static Diag *fault(Sema *s, const Call *call, Span span, const ParamSpec *params, uint32_t nparams,
+                   const char *message) {
+  Diag *d = sema_error(s, DIAG_ARGUMENTS, span, "%s", message);
+  diag_reason(s->sink, d, "%s takes: %s", call->name, param_list(s, params, nparams));
+  return d;
+}
+
+static void unknown_argument(Sema *s, const Call *call, const CallArg *arg, const ParamSpec *params,
+                             uint32_t nparams) {
+  Diag *d = fault(s, call, arg->span, params, nparams,
+                  arena_printf(s->arena, "%s has no parameter %s", call->name, arg->name));
+  unsigned best = 3;
+  const char *near = NULL;
+  for (uint32_t p = 0; p < nparams; p++) {
+    unsigned distance = edit_distance(arg->name, params[p].name, best - 1);
+    if (distance >= best) continue;
+    best = distance;
+    near = params[p].name;
+  }
+  if (near) diag_help(s->sink, d, (Span){0}, NULL, NULL, "did you mean %s?", near);
+}
+
+bool bind_args(Sema *s, const Call *call, const ParamSpec *params, uint32_t nparams, Val *out,
+               Span *spans, ArgRest *rest, ArgRest *extra) {
+  bool ok = true;
+  for (uint32_t p = 0; p < nparams; p++) {
+    out[p] = (Val){0};
+    spans[p] = call->span;
+  }
+  uint32_t position = 0;
+  for (uint32_t i = 0; i < call->nargs; i++) {
+    const CallArg *arg = &call->args[i];
+    if (arg->value.kind == VAL_POISON) ok = false;
+    int p;
+    if (arg->name) {
+      p = find_param(params, nparams, arg->name);
+      if (p < 0 && rest && rest->len < SEMA_MAX_ARGS) {
+        rest->data[rest->len++] = *arg;
+        continue;
+      }
+      if (p < 0) {
+        unknown_argument(s, call, arg, params, nparams);
+        ok = false;
+        continue;
+      }
+    } else {
+      p = (int)position++;
+      if ((uint32_t)p >= nparams) {
+        if (extra && extra->len < SEMA_MAX_ARGS) {
+          extra->data[extra->len++] = *arg;
+          continue;
+        }
+        fault(s, call, arg->span, params, nparams,
+              arena_printf(s->arena, "%s takes at most %u argument%s", call->name, nparams,
+                           nparams == 1 ? "" : "s"));
+        return false;
+      }
+    }
+    if (out[p].kind != VAL_UNSET) {
+      fault(s, call, arg->span, params, nparams,
+            arena_printf(s->arena, "%s is given twice", params[p].name));
+      ok = false;
+      continue;
+    }
+    out[p] = arg->value;
+    spans[p] = arg->span;
+  }
+  for (uint32_t p = 0; ok && p < nparams; p++) {
+    if (!params[p].required || out[p].kind != VAL_UNSET) continue;
+    fault(s, call, call->span, params, nparams,
+          arena_printf(s->arena, "%s needs an argument for %s", call->name, params[p].name));
+    ok = false;
+  }
+  return ok;
+}
+
+bool bind_words(Sema *s, const Call *call, const char *words, Val *out, Span *spans) {
+  ParamSpec params[16];
+  uint32_t n = 0;
+  for (const char *w = words; *w && n < 16;) {
+    size_t len = strcspn(w, " ");
+    bool optional = w[len - 1] == '?';
+    size_t bar = strcspn(w, "|");
+    size_t end = len - optional;
+    params[n] = (ParamSpec){.required = !optional};
+    params[n].name = intern_n(s->names, w, bar < end ? bar : end);
+    if (bar < end) params[n].also = intern_n(s->names, w + bar + 1, end - bar - 1);
+    n++;
+    w += len + (w[len] == ' ');
+  }
+  return bind_args(s, call, params, n, out, spans, NULL, NULL);
+}

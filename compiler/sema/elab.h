@@ -1,0 +1,464 @@
+/* Inside sema: values, scopes, and the state that every part of elaboration shares.
+ *
+ * Two phases are interleaved: compile-time evaluation gives a `Val`; whatever is a tensor appends
+ * nodes to the graph of the block at hand. A Val of kind VAL_POISON stands for something that was
+ * reported already: every function here takes it and gives it on without a word.
+ */
+#ifndef DTM_SEMA_ELAB_H
+#define DTM_SEMA_ELAB_H
+
+#include "infer/infer.h"
+#include "sema/sema.h"
+#include "syntax/ast.h"
+
+enum {
+  SEMA_MAX_DEPTH = 200,      /* nested calls and instantiations */
+  SEMA_MAX_LIST = 1 << 20,   /* elements of a list, turns of a loop */
+  SEMA_MAX_ARGS = 64,        /* parameters of anything that is called */
+  SEMA_MAX_NOTES = 6,        /* of the chain of instantiations under one error */
+  SEMA_MAX_EXPR_DEPTH = 2000 /* nesting of one expression, which is recursion here */
+};
+
+typedef enum ValKind {
+  VAL_UNSET = 0, /* an argument that was not given */
+  VAL_POISON,
+  VAL_NONE,
+  VAL_BOOL,
+  VAL_INT,
+  VAL_FLOAT,
+  VAL_STRING,
+  VAL_DTYPE,
+  VAL_AXIS,   /* as.s: name of a mesh dim */
+  VAL_MESH,
+  VAL_LAYOUT, /* as.type without dtype; extents as written */
+  VAL_TYPE,   /* as.type */
+  VAL_PLACE,  /* Shard(d), Replicate, Partial(op) */
+  VAL_LIST,
+  VAL_TENSOR, /* a value of the graph at hand */
+  VAL_VAR,    /* a parameter or buffer, read when it is used */
+  VAL_FN,
+  VAL_METHOD,
+  VAL_MODULE,
+  VAL_INSTANCE,
+  VAL_FILE, /* what an import names */
+  VAL_BUILTIN
+} ValKind;
+
+typedef struct List List;
+typedef struct Fn Fn;
+typedef struct Method Method;
+typedef struct ModuleDef ModuleDef;
+typedef struct Instance Instance;
+typedef struct SourceUnit SourceUnit;
+typedef struct Builtin Builtin;
+typedef struct Sema Sema;
+
+typedef struct Val {
+  ValKind kind;
+  union {
+    bool b;
+    int64_t i;
+    double f;
+    const char *s;
+    DType dtype;
+    const Mesh *mesh;
+    const TensorType *type;
+    struct {
+      PlaceKind kind;
+      ReduceOp op;
+      int32_t dim;
+    } place;
+    const List *list;
+    ValueId tensor;
+    uint32_t var;
+    const Fn *fn;
+    const Method *method;
+    const ModuleDef *module;
+    Instance *instance;
+    SourceUnit *file;
+    const Builtin *builtin;
+  } as;
+} Val;
+
+struct List {
+  Val *data;
+  uint32_t len;
+};
+
+#define POISON ((Val){.kind = VAL_POISON})
+#define NONE ((Val){.kind = VAL_NONE})
+static inline Val val_int(int64_t i) {
+  return (Val){.kind = VAL_INT, .as.i = i};
+}
+static inline Val val_float(double f) {
+  return (Val){.kind = VAL_FLOAT, .as.f = f};
+}
+static inline Val val_bool(bool b) {
+  return (Val){.kind = VAL_BOOL, .as.b = b};
+}
+static inline Val val_string(const char *s) {
+  return (Val){.kind = VAL_STRING, .as.s = s};
+}
+static inline Val val_tensor(ValueId id) {
+  return (Val){.kind = VAL_TENSOR, .as.tensor = id};
+}
+static inline bool val_is_tensor(Val v) {
+  return v.kind == VAL_TENSOR || v.kind == VAL_VAR;
+}
+static inline bool val_is_number(Val v) {
+  return v.kind == VAL_INT || v.kind == VAL_FLOAT || v.kind == VAL_BOOL;
+}
+static inline double val_as_double(Val v) {
+  return v.kind == VAL_FLOAT ? v.as.f : v.kind == VAL_BOOL ? (double)v.as.b : (double)v.as.i;
+}
+
+/* --- scopes ------------------------------------------------------------------------------------ */
+
+typedef enum BindKind {
+  BIND_CONST = 1, /* parameters, members, loop variables: never rebound */
+  BIND_LET,       /* rebound by `x = ...` in the same body */
+  BIND_EXTENT,    /* a free name of a parameter type, bound to an extent */
+  BIND_MEMBER     /* sub-module or parameter of a module */
+} BindKind;
+
+typedef enum LazyState { LAZY_DONE = 0, LAZY_WAITING, LAZY_RUNNING } LazyState;
+
+typedef struct Binding {
+  BindKind kind;
+  Val value;
+  Span span;
+  bool used;
+  LazyState lazy; /* top-level config and let: evaluated on first use */
+  const Expr *expr;
+  const ConfigItem *config; /* entry this comes from */
+} Binding;
+
+typedef struct Env {
+  struct Env *parent;
+  NameMap *names; /* name -> Binding */
+  SourceUnit *file;
+  Instance *instance; /* whose members `names` are, else NULL */
+  bool is_body;       /* outermost scope of a body: `x = e` does not look beyond */
+} Env;
+
+struct SourceUnit {
+  uint32_t source;
+  const char *path;
+  File *ast;
+  bool library; /* found through search paths: mesh dims do not reserve names there */
+  Env env;
+  NameMap names;
+  NameMap config; /* name -> Binding */
+};
+
+struct Fn {
+  const Item *item;
+  SourceUnit *file;
+  const char *what; /* "fn swiglu" */
+  bool called, linted;
+};
+
+struct ModuleDef {
+  const Item *item;
+  SourceUnit *file;
+  const char *what; /* "module MLP" */
+};
+
+/* One class level of an instance: 0 = the module that was named, the last = the root base. */
+typedef struct Level {
+  const ModuleDef *def;
+  NameMap names;
+  Env env;
+} Level;
+
+struct Instance {
+  const char *path; /* "layers.3.mlp"; "" = the model itself */
+  const Mesh *mesh;
+  VEC(Level *) levels;
+  Span span;
+};
+
+struct Method {
+  const Stmt *decl;
+  Instance *instance;
+  Level *level;
+  const char *what; /* "MLP.forward" */
+};
+
+/* --- state ------------------------------------------------------------------------------------- */
+
+/* The chain of calls and instantiations that led here; lives on the C stack. */
+typedef struct Chain {
+  const struct Chain *parent;
+  const char *what, *path;
+  Span call;
+} Chain;
+
+/* What changes as elaboration descends; saved and restored by value. */
+typedef struct State {
+  Graph *graph; /* NULL: compile time only */
+  uint32_t scope;
+  const Mesh *mesh;
+  const char *path;           /* of the instance whose code runs, or of what is being built */
+  const TensorType *expected; /* type that an initialiser without a type argument takes */
+  const Chain *chain;
+  uint32_t depth;
+  bool naming;   /* modules may be created: `path` is the name they get */
+  bool training; /* dropout acts */
+  uint32_t block; /* 1 train, 2 eval, 3 infer: parameters of equal names are shared across these */
+} State;
+
+/* Interned names that sema itself looks for. */
+typedef struct KnownNames {
+  const char *forward, *redistribute_input, *redistribute_output, *x, *world;
+} KnownNames;
+
+typedef struct VarInfo {
+  uint32_t block; /* State.block that declared it */
+} VarInfo;
+
+struct Sema {
+  const SemaOptions *options;
+  Arena *arena;
+  Interner *names;
+  Sources *sources;
+  DiagSink *sink;
+  Program *program;
+  const Mesh *world;
+  VEC(SourceUnit *) files;
+  NameMap files_by_path;
+  NameMap builtins; /* name -> const Builtin */
+  KnownNames known;
+  State at;
+  uint32_t expr_depth;
+  /* per graph: variable -> its READ; (dtype, value bits, mesh) -> its CONST; taken instance numbers */
+  IdMap reads, consts, instances;
+  NameMap var_names; /* name -> index + 1 */
+  VEC(VarInfo) var_info;
+  VEC(const Fn *) fns;
+  VEC(const char *) defines_used;
+  SourceUnit *optim; /* stdlib/optim.dtm, loaded by the first optimizer */
+};
+
+/* --- values (value.c) -------------------------------------------------------------------------- */
+
+const char *val_kind_name(Val v);                   /* "an int", "a tensor" */
+const char *val_print(Sema *s, Val v);              /* as source text where it has one */
+bool val_equal(Val a, Val b);
+List *list_new(Sema *s, uint32_t len);
+Val val_list(const List *list);
+Val val_type(Sema *s, ValKind kind, const TensorType *t); /* VAL_TYPE or VAL_LAYOUT, copied */
+/* Conversions; on failure they report at `span` that `what` must be an int, ... and give false. */
+bool want_int(Sema *s, Val v, Span span, const char *what, int64_t *out);
+bool want_float(Sema *s, Val v, Span span, const char *what, double *out);
+bool want_bool(Sema *s, Val v, Span span, const char *what, bool *out);
+bool want_string(Sema *s, Val v, Span span, const char *what, const char **out);
+bool want_list(Sema *s, Val v, Span span, const char *what, const List **out);
+bool want_mesh(Sema *s, Val v, Span span, const char *what, const Mesh **out);
+/* A list of ints, or one int. */
+bool want_ints(Sema *s, Val v, Span span, const char *what, int64_t *out, uint32_t max,
+               uint32_t *len);
+/* Axis index on `mesh`, -1 for none; names and ints and axis constants. `missing_is_none`: a string
+ * that the mesh lacks gives none. False after a report. */
+bool want_axis(Sema *s, Val v, const Mesh *mesh, Span span, bool missing_is_none, int *axis);
+
+/* --- diagnostics (env.c) ----------------------------------------------------------------------- */
+
+/* diag_emit with the chain of instantiations as notes; add further lines before returning. */
+Diag *sema_error(Sema *s, DiagCode code, Span span, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Notes for diagnostics that others emitted since `first` (a value of sink->diags.len). */
+void sema_note_chain(Sema *s, uint32_t first);
+/* "did you mean ..." from all names visible in env; NULL when nothing is near. */
+const char *env_nearest(Sema *s, const Env *env, const char *name);
+const char *source_text(Sema *s, Span span); /* the text of a span, on one line */
+
+/* --- names (env.c) ----------------------------------------------------------------------------- */
+
+Env env_child(Sema *s, Env *parent); /* with a map of its own */
+Binding *env_find(Sema *s, Env *env, const char *name); /* user names only; NULL when absent */
+/* Declares; reports a redeclaration in the same scope or of a mesh dim. */
+Binding *env_declare(Sema *s, Env *env, const char *name, BindKind kind, Val value, Span span);
+/* Sets without a check: loop variables, presets. */
+Binding *env_set(Sema *s, Env *env, const char *name, BindKind kind, Val value, Span span);
+Val env_lookup(Sema *s, Env *env, const char *name, Span span); /* reports unknown names */
+Val binding_value(Sema *s, SourceUnit *file, Binding *b, const char *name);
+void env_mark_used(Env *env, const char *name);
+
+/* --- expressions (eval.c, arith.c, index.c) ---------------------------------------------------- */
+
+Val eval(Sema *s, Env *env, const Expr *e);
+Val eval_binary(Sema *s, BinaryOp op, Val a, Val b, Span span, Span a_span, Span b_span);
+Val eval_unary(Sema *s, UnaryOp op, Val a, Span span, Span operand);
+Val eval_index(Sema *s, Env *env, const Expr *e);
+/* Compile-time value of a pointwise operator by its name on numbers; VAL_UNSET: not known. */
+Val fold_scalar(Sema *s, const char *name, const Val *args, uint32_t n, Span span);
+bool eval_condition(Sema *s, Env *env, const Expr *e, const char *what, bool *out);
+/* Elements of a compile-time list to loop over. */
+bool eval_iterable(Sema *s, Env *env, const Expr *e, const List **out);
+const char *path_join(Sema *s, const char *path, const char *name);
+const char *path_index(Sema *s, const char *path, uint32_t i);
+
+/* --- calls (call.c) ---------------------------------------------------------------------------- */
+
+typedef struct CallArg {
+  const char *name; /* NULL = positional */
+  bool is_key;      /* `tp: Shard(0)` */
+  Val value;
+  Span span;        /* of the value */
+} CallArg;
+
+typedef struct Call {
+  Env *env;
+  const char *name; /* of what is called, for messages */
+  const CallArg *args;
+  uint32_t nargs;
+  Span span;        /* whole call */
+} Call;
+
+typedef struct ParamSpec {
+  const char *name;   /* interned */
+  const char *also;   /* a second accepted name, interned, or NULL */
+  bool required;
+} ParamSpec;
+
+/* Binds arguments to parameters by position, then name. out[i].kind == VAL_UNSET where not given;
+ * spans[i] is the argument's (the call's where not given). With `rest`, named arguments that fit
+ * no parameter go there instead of being an error; `extra` likewise takes surplus positional ones.
+ * False after a report, or when an argument is poisoned. */
+typedef struct ArgRest {
+  CallArg data[SEMA_MAX_ARGS];
+  uint32_t len;
+} ArgRest;
+bool bind_args(Sema *s, const Call *call, const ParamSpec *params, uint32_t nparams, Val *out,
+               Span *spans, ArgRest *rest, ArgRest *extra);
+/* The same by a word list: "x dim? keepdim?". */
+bool bind_words(Sema *s, const Call *call, const char *words, Val *out, Span *spans);
+Val eval_call(Sema *s, Env *env, const Expr *e);
+Val call_value(Sema *s, Val callee, const Call *call);
+/* Runs a body with bound parameters; `what` names it. */
+Val call_body(Sema *s, const char *what, const char *path, const ParamList *params,
+              TypeExpr *const *results, uint32_t nresults, const StmtList *body, Env *outer,
+              const Call *call);
+Val call_instance(Sema *s, Instance *inst, const Call *call);
+Val call_method(Sema *s, const Method *m, const Call *call);
+
+/* --- modules (module.c, param.c) --------------------------------------------------------------- */
+
+Val instantiate(Sema *s, const ModuleDef *def, const Call *call);
+Val instance_member(Sema *s, Instance *inst, const char *name); /* VAL_UNSET when it has none */
+const Method *instance_method(Sema *s, const Instance *inst, const char *name);
+void declare_param(Sema *s, Env *env, Instance *inst, const Stmt *stmt);
+void apply_renames(Sema *s, const Stmt *stmt, const char *path, uint32_t first_var);
+
+/* --- statements (stmt.c) ----------------------------------------------------------------------- */
+
+typedef enum BodyKind { BODY_FUNCTION = 1, BODY_MODULE, BODY_BLOCK } BodyKind;
+
+typedef struct Body {
+  BodyKind kind;
+  Instance *instance; /* MODULE */
+  struct Block *block; /* BLOCK */
+  uint32_t first_var;  /* MODULE: variables declared since are its own */
+  bool returned;
+  Val result;
+  Span result_span;
+} Body;
+
+void exec_stmts(Sema *s, Env *env, const StmtList *stmts, Body *body);
+
+/* --- types (type.c) ---------------------------------------------------------------------------- */
+
+/* Converts a compile-time argument to a named type: int, axis?, ... Gives poison after a report. */
+Val coerce_named(Sema *s, Env *env, const TypeExpr *t, Val v, Span span, const char *what);
+bool type_is_tensor(const TypeExpr *t); /* dtype with or without dims, any: not int, axis, ... */
+/* A type all of whose names are known. */
+bool eval_type(Sema *s, Env *env, const TypeExpr *t, TensorType *out);
+/* [B@dp, S]: layout of a literal, on the mesh at hand. */
+bool eval_layout_literal(Sema *s, Env *env, const Expr *e, const Mesh *mesh, TensorType *out);
+/* Checks a tensor against a declared type, binding free names in `bind` (NULL: none bind). Gives
+ * the value, wrapped by a fix where one is laid over, or poison. */
+Val match_tensor(Sema *s, Env *env, Env *bind, const TypeExpr *t, Val v, Span span,
+                 const char *what);
+DType dtype_map(const Sema *s, DType t); /* --widen */
+bool eval_placement(Sema *s, Env *env, const Expr *e, Val *out);
+
+/* --- tensors (emit.c) -------------------------------------------------------------------------- */
+
+/* The graph value of a tensor or variable; false after a report (no graph here, not a tensor). */
+bool as_tensor(Sema *s, Val v, Span span, const char *what, ValueId *out);
+const TensorType *tensor_type(Sema *s, Val v); /* of TENSOR or VAR */
+/* Builds a node by inference; results as VAL_TENSOR or a VAL_LIST of them; poison after an error. */
+Val emit(Sema *s, Op op, const ValueId *operands, uint32_t noperands, const Attr *attrs,
+         uint32_t nattrs, Span span, const Span *spans);
+Val emit1(Sema *s, Op op, ValueId x, const Attr *attrs, uint32_t nattrs, Span span);
+Val emit2(Sema *s, Op op, ValueId a, ValueId b, Span span);
+/* A node whose result types are known: structure and constants. */
+ValueId emit_typed(Sema *s, Op op, const Attr *attrs, uint32_t nattrs, const TensorType *type,
+                   Span span);
+void emit_output(Sema *s, ValueId v, const char *name, const char *role, Span span);
+ValueId emit_const(Sema *s, DType dtype, double value, const Mesh *mesh, Span span);
+/* A literal as a constant of this element type; false after a report when it has no such value. */
+bool literal_const(Sema *s, Val v, DType dtype, const Mesh *mesh, Span span, ValueId *out);
+Val emit_cast(Sema *s, ValueId x, DType dtype, Span span);
+Val emit_redistribute(Sema *s, ValueId x, const TensorType *to, Span span);
+Val emit_reshape(Sema *s, ValueId x, const int64_t *shape, uint32_t rank, Span span);
+/* A number that is the same on every mesh: from the path and a count within it. */
+int64_t next_instance(Sema *s);
+void begin_graph(Sema *s, Graph *g); /* forgets what is cached per graph */
+void name_value(Sema *s, Val v, const char *name);
+/* Applies the overlay to the value of an expression. */
+Val overlay_value(Sema *s, Val v, Span span);
+
+/* --- operators and built-in functions (opcall.c, builtin_*.c) ---------------------------------- */
+
+struct Builtin {
+  const char *name;
+  Op op; /* OP_NONE: `call` does it */
+  Val (*call)(Sema *s, const Call *call);
+};
+
+void builtins_init(Sema *s);
+const Builtin *builtin_find(const Sema *s, const char *name);
+Val call_op(Sema *s, Op op, const Call *call);
+/* All operands to one element type (literals) and the check that they agree. */
+bool unify_operands(Sema *s, Op op, const Val *values, const Span *spans, uint32_t n,
+                    ValueId *out, Span span);
+bool normal_dim(int64_t *dim, uint32_t rank);
+
+/* --- files, configuration, meshes (load.c, config.c, meshes.c) --------------------------------- */
+
+SourceUnit *load_main(Sema *s);
+SourceUnit *load_library(Sema *s, const char *name, Span span);
+void config_declare(Sema *s, SourceUnit *file);
+void config_finish(Sema *s); /* evaluates all, reports -D names that nothing has */
+bool config_override(Sema *s, const ConfigItem *item, Val value, Val *out);
+void mesh_declare(Sema *s);
+Val mesh_member_call(Sema *s, const Mesh *mesh, const char *name, const Call *call);
+/* Reports a mesh other than the world, which no back end runs yet. */
+bool mesh_usable(Sema *s, const Mesh *mesh, Span span);
+const Mesh *mesh_select(Sema *s, const Mesh *mesh, const Val *axes, uint32_t n, Span span);
+
+/* --- blocks (block.c, data.c, metric.c, optim.c) ----------------------------------------------- */
+
+typedef struct Block {
+  const char *name;
+  ProgramBlock *out;
+  Env *env;
+  uint32_t nmodels; /* model statements */
+  bool has_loss, has_optimizer;
+  Span span;
+  NameMap seen; /* settings that may stand once -> Stmt */
+  VEC(uint32_t) valid_sources; /* eval: indices of __valid sources */
+} Block;
+
+void run_blocks(Sema *s, SourceUnit *main);
+void block_setting(Sema *s, Env *env, Block *block, const Stmt *stmt);
+void block_data(Sema *s, Env *env, Block *block, const Stmt *stmt);
+void block_optimizer(Sema *s, Env *env, Block *block, const Stmt *stmt);
+void block_metric(Sema *s, Block *block, const char *name, ValueId v, Span span);
+/* Drops nodes that nothing needs, keeping the order. `roots` are values kept besides outputs and
+ * assigns; they are renumbered in place. */
+void sweep_graph(Sema *s, Graph *g, ValueId **roots, uint32_t nroots);
+
+#endif
