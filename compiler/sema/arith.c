@@ -11,7 +11,7 @@
 
 static const char *const spelling[] = {
     [BINARY_ADD] = "+",  [BINARY_SUB] = "-",  [BINARY_MUL] = "*",         [BINARY_DIV] = "/",
-    [BINARY_MOD] = "%",  [BINARY_POW] = "**", [BINARY_FLOOR_DIV] = "div", [BINARY_LT] = "<",
+    [BINARY_MOD] = "%",  [BINARY_POW] = "**", [BINARY_LT] = "<",
     [BINARY_LE] = "<=",  [BINARY_GT] = ">",   [BINARY_GE] = ">=",         [BINARY_EQ] = "==",
     [BINARY_NE] = "!=",  [BINARY_AND] = "&&", [BINARY_OR] = "||",
 };
@@ -19,7 +19,7 @@ static const char *const spelling[] = {
 static const Op tensor_op[] = {
     [BINARY_ADD] = OP_ADD,       [BINARY_SUB] = OP_SUB, [BINARY_MUL] = OP_MUL,
     [BINARY_DIV] = OP_DIV,       [BINARY_MOD] = OP_REMAINDER,
-    [BINARY_POW] = OP_POW,       [BINARY_FLOOR_DIV] = OP_FLOOR_DIV,
+    [BINARY_POW] = OP_POW,
     [BINARY_LT] = OP_LT,         [BINARY_LE] = OP_LE,   [BINARY_GT] = OP_GT,
     [BINARY_GE] = OP_GE,         [BINARY_EQ] = OP_EQ,   [BINARY_NE] = OP_NE,
     [BINARY_AND] = OP_LOGICAL_AND, [BINARY_OR] = OP_LOGICAL_OR,
@@ -65,10 +65,6 @@ static Val int_binary(Sema *s, BinaryOp op, int64_t a, int64_t b, Span span) {
     if (b == 0) return divide_by_zero(s, span);
     if (b == -1) return a == INT64_MIN ? overflow(s, span) : val_int(-a);
     return a % b == 0 ? val_int(a / b) : val_float((double)a / (double)b);
-  case BINARY_FLOOR_DIV:
-    if (b == 0) return divide_by_zero(s, span);
-    if (b == -1) return a == INT64_MIN ? overflow(s, span) : val_int(-a);
-    return val_int(floor_div(a, b));
   case BINARY_MOD:
     if (b == 0) return divide_by_zero(s, span);
     return b == -1 ? val_int(0) : val_int(a - floor_div(a, b) * b);
@@ -101,8 +97,6 @@ static Val float_binary(Sema *s, BinaryOp op, double a, double b, Span span) {
     return val_float(a * b);
   case BINARY_DIV:
     return b == 0 ? divide_by_zero(s, span) : val_float(a / b);
-  case BINARY_FLOOR_DIV:
-    return b == 0 ? divide_by_zero(s, span) : val_float(floor(a / b));
   case BINARY_MOD:
     return b == 0 ? divide_by_zero(s, span) : val_float(a - floor(a / b) * b);
   case BINARY_POW:
@@ -227,6 +221,14 @@ static Val fold_sum(Sema *s, const List *list, Span span) {
   return sum;
 }
 
+static Val fold_floor_div(Sema *s, Val a, Val b, Span span) {
+  if (val_as_double(b) == 0) return divide_by_zero(s, span);
+  if (a.kind == VAL_FLOAT || b.kind == VAL_FLOAT)
+    return val_float(floor(val_as_double(a) / val_as_double(b)));
+  if (b.as.i == -1) return eval_unary(s, UNARY_NEG, a, span, span);
+  return val_int(floor_div(a.as.i, b.as.i));
+}
+
 Val fold_scalar(Sema *s, const char *name, const Val *args, uint32_t n, Span span) {
   if (n == 1 && args[0].kind == VAL_LIST) {
     const List *list = args[0].as.list;
@@ -258,11 +260,12 @@ Val fold_scalar(Sema *s, const char *name, const Val *args, uint32_t n, Span spa
     return (Val){0};
   }
   if (n != 2) return (Val){0};
+  if (strcmp(name, "div") == 0 || strcmp(name, "floor_div") == 0)
+    return fold_floor_div(s, args[0], args[1], span);
   static const struct {
     const char *name;
     BinaryOp op;
   } binary[] = {{"add", BINARY_ADD}, {"sub", BINARY_SUB}, {"mul", BINARY_MUL},
-                {"div", BINARY_FLOOR_DIV}, {"floor_div", BINARY_FLOOR_DIV},
                 {"remainder", BINARY_MOD}, {"pow", BINARY_POW}};
   for (size_t i = 0; i < sizeof binary / sizeof *binary; i++)
     if (strcmp(binary[i].name, name) == 0)

@@ -194,23 +194,31 @@ typedef struct Chain {
   Span call;
 } Chain;
 
+/* What a graph holds once: variable -> its READ; (dtype, value, mesh) -> its CONST; random instance
+ * numbers that are taken. */
+typedef struct GraphCache {
+  IdMap reads, consts, instances;
+} GraphCache;
+
 /* What changes as elaboration descends; saved and restored by value. */
 typedef struct State {
-  Graph *graph; /* NULL: compile time only */
+  Graph *graph;      /* NULL: compile time only */
+  GraphCache *cache; /* of `graph` */
   uint32_t scope;
   const Mesh *mesh;
   const char *path;           /* of the instance whose code runs, or of what is being built */
   const TensorType *expected; /* type that an initialiser without a type argument takes */
   const Chain *chain;
   uint32_t depth;
-  bool naming;   /* modules may be created: `path` is the name they get */
-  bool training; /* dropout acts */
+  bool naming;        /* modules may be created: `path` is the name they get */
+  bool training;      /* dropout acts */
+  bool allow_partial; /* the next body may return a Partial undeclared: a hook follows */
   uint32_t block; /* 1 train, 2 eval, 3 infer: parameters of equal names are shared across these */
 } State;
 
 /* Interned names that sema itself looks for. */
 typedef struct KnownNames {
-  const char *forward, *redistribute_input, *redistribute_output, *x, *world;
+  const char *forward, *redistribute_input, *redistribute_output, *config;
 } KnownNames;
 
 typedef struct VarInfo {
@@ -231,8 +239,8 @@ struct Sema {
   KnownNames known;
   State at;
   uint32_t expr_depth;
-  /* per graph: variable -> its READ; (dtype, value bits, mesh) -> its CONST; taken instance numbers */
-  IdMap reads, consts, instances;
+  GraphCache *init_cache;
+  struct Signature **signatures; /* by Op, built when first called */
   NameMap var_names; /* name -> index + 1 */
   VEC(VarInfo) var_info;
   VEC(const Fn *) fns;
@@ -405,7 +413,7 @@ Val emit_redistribute(Sema *s, ValueId x, const TensorType *to, Span span);
 Val emit_reshape(Sema *s, ValueId x, const int64_t *shape, uint32_t rank, Span span);
 /* A number that is the same on every mesh: from the path and a count within it. */
 int64_t next_instance(Sema *s);
-void begin_graph(Sema *s, Graph *g); /* forgets what is cached per graph */
+void begin_graph(Sema *s, Graph *g, GraphCache *cache);
 void name_value(Sema *s, Val v, const char *name);
 /* Applies the overlay to the value of an expression. */
 Val overlay_value(Sema *s, Val v, Span span);
@@ -414,8 +422,9 @@ Val overlay_value(Sema *s, Val v, Span span);
 
 struct Builtin {
   const char *name;
-  Op op; /* OP_NONE: `call` does it */
+  Op op; /* OP_NONE: `call` does it, or it is a constant */
   Val (*call)(Sema *s, const Call *call);
+  Val constant; /* Replicate, pi, ...; else VAL_UNSET */
 };
 
 void builtins_init(Sema *s);

@@ -153,6 +153,7 @@ Val env_lookup(Sema *s, Env *env, const char *name, Span span) {
   if (b) return binding_value(s, file, b, name);
   if (s->world && mesh_axis(s->world, name) >= 0) return (Val){.kind = VAL_AXIS, .as.s = name};
   const Builtin *builtin = builtin_find(s, name);
+  if (builtin && builtin->constant.kind != VAL_UNSET) return builtin->constant;
   if (builtin) return (Val){.kind = VAL_BUILTIN, .as.builtin = builtin};
   Diag *d = sema_error(s, DIAG_UNKNOWN_NAME, span, "unknown name %s", name);
   const char *near = env_nearest(s, env, name);

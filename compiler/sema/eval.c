@@ -58,7 +58,8 @@ static Val eval_comprehension(Sema *s, Env *env, const Expr *e) {
   const List *over;
   if (!eval_iterable(s, env, e->as.comprehension.list, &over)) return POISON;
   Env inner = env_child(s, env);
-  Binding *var = env_declare(s, &inner, e->as.comprehension.var, BIND_CONST, POISON, e->span);
+  Binding *var = env_declare(s, &inner, e->as.comprehension.var.text, BIND_CONST, POISON,
+                             e->as.comprehension.var.span);
   List *out = list_new(s, over->len);
   const char *path = s->at.path;
   bool poisoned = false;
@@ -249,6 +250,7 @@ static Val eval_kind(Sema *s, Env *env, const Expr *e) {
   case EXPR_MEMBER:
     return eval_member(s, env, e);
   case EXPR_LIST:
+  case EXPR_TUPLE:
     return eval_list(s, env, e);
   case EXPR_COMPREHENSION:
     return eval_comprehension(s, env, e);

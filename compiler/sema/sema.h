@@ -7,8 +7,8 @@
  * is elaborated.
  *
  * All faults of a program are collected in one run: a value whose making failed is poisoned and
- * silences what is computed from it. Sema appends the chain of instantiations and calls to every
- * diagnostic that arises while it elaborates, those of infer_add included.
+ * silences what is computed from it. Every diagnostic has the chain of instantiations and calls as
+ * notes.
  *
  * Outputs of a graph are OP_OUTPUT nodes; attribute role says what for:
  *   "loss"    the training loss, Replicate, rank 0; name "loss"
@@ -37,7 +37,7 @@ typedef struct ConfigEntry {
   bool overridden;                 /* by -D */
   Span span;
 } ConfigEntry;
-typedef VEC(ConfigEntry) ConfigList;
+typedef VEC(ConfigEntry) ConfigEntries;
 
 typedef struct SemaOptions {
   const char *main_path; /* sought among the sources by path first, then read */
@@ -51,7 +51,7 @@ typedef struct SemaOptions {
   bool widen;         /* every f32 becomes f64 */
   bool assume_two;    /* every mesh dim of size 1 taken as 2: finds what a mesh of ones hides */
   const FixCandidate *overlay; /* NULL, or: redistribute that operand of that node as said */
-  ConfigList *config;          /* NULL, or where config entries are listed (in the arena) */
+  ConfigEntries *config;          /* NULL, or where config entries are listed (in the arena) */
 } SemaOptions;
 
 /* Elaborates a program. Never NULL; it is complete only when `sink->errors` did not grow. Files are
@@ -61,6 +61,6 @@ Program *sema_run(const SemaOptions *options, Arena *arena, Interner *names, Sou
                   DiagSink *sink);
 
 /* "name: type = value" lines. */
-void sema_print_config(const ConfigList *config, StrBuf *out);
+void sema_print_config(const ConfigEntries *config, StrBuf *out);
 
 #endif

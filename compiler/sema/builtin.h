@@ -1,0 +1,67 @@
+/* Built-in functions of tensors that are more than a row of ops.def. See elab.h. */
+#ifndef DTM_SEMA_BUILTIN_H
+#define DTM_SEMA_BUILTIN_H
+
+#include "sema/elab.h"
+
+/* Every one is `Val builtin_NAME(Sema *s, const Call *call)`; first those of builtin_tensor.c, then
+ * builtin_factory.c, then redistribute.c. A name here hides an operator of that name. */
+#define TENSOR_BUILTINS(X)                                                                         \
+  X(to)                                                                                            \
+  X(transpose)                                                                                     \
+  X(flatten)                                                                                       \
+  X(squeeze)                                                                                       \
+  X(select)                                                                                        \
+  X(chunk)                                                                                         \
+  X(split)                                                                                         \
+  X(unbind)                                                                                        \
+  X(stack)                                                                                         \
+  X(repeat)                                                                                        \
+  X(addmm)                                                                                         \
+  X(baddbmm)                                                                                       \
+  X(dot)                                                                                           \
+  X(outer)                                                                                         \
+  X(clamp)                                                                                         \
+  X(clip)                                                                                          \
+  X(norm)                                                                                          \
+  X(max)                                                                                           \
+  X(min)                                                                                           \
+  X(pow)                                                                                           \
+  X(gelu)                                                                                          \
+  X(masked_fill)                                                                                   \
+  X(dropout)                                                                                       \
+  X(step)                                                                                          \
+  X(zeros)                                                                                         \
+  X(ones)                                                                                          \
+  X(empty)                                                                                         \
+  X(full)                                                                                          \
+  X(constant)                                                                                      \
+  X(rand)                                                                                          \
+  X(randn)                                                                                         \
+  X(normal)                                                                                        \
+  X(uniform)                                                                                       \
+  X(xavier_uniform)                                                                                \
+  X(xavier_normal)                                                                                 \
+  X(kaiming_uniform)                                                                               \
+  X(kaiming_normal)                                                                                \
+  X(xavier)                                                                                        \
+  X(kaiming)                                                                                       \
+  X(arange)                                                                                        \
+  X(linspace)                                                                                      \
+  X(logspace)                                                                                      \
+  X(zeros_like)                                                                                    \
+  X(ones_like)                                                                                     \
+  X(empty_like)                                                                                    \
+  X(full_like)                                                                                     \
+  X(rand_like)                                                                                     \
+  X(randn_like)                                                                                    \
+  X(redistribute)
+
+#define X(name) Val builtin_##name(Sema *s, const Call *call);
+TENSOR_BUILTINS(X)
+#undef X
+
+/* The gather of a whole value, `full(x)`. */
+Val redistribute_full(Sema *s, Val x, Span span);
+
+#endif

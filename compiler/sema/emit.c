@@ -1,0 +1,226 @@
+/* Nodes: from values to the graph at hand, always through inference. See elab.h. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "sema/elab.h"
+
+void begin_graph(Sema *s, Graph *g, GraphCache *cache) {
+  s->at.graph = g;
+  s->at.cache = cache;
+  s->at.scope = 0;
+}
+
+static bool need_graph(Sema *s, Span span) {
+  if (s->at.graph) return true;
+  Diag *d = sema_error(s, DIAG_TENSOR_OUTSIDE, span, "tensors are computed in functions and blocks");
+  diag_reason(s->sink, d,
+              "this code runs once, in the compiler; a module computes in its forward");
+  return false;
+}
+
+static bool same_span(Span a, Span b) {
+  return a.file == b.file && a.start == b.start && a.end == b.end;
+}
+
+/* Index of the operand that the overlay changes for a node with this span; -1 = none. */
+static int overlay_operand(const Sema *s, Span span) {
+  const FixCandidate *fix = s->options->overlay;
+  return fix && fix->node.file && same_span(fix->node, span) ? (int)fix->operand : -1;
+}
+
+static Val results_of(Sema *s, NodeId id) {
+  const Node *n = graph_node(s->at.graph, id);
+  for (uint32_t i = 0; i < n->nresults; i++)
+    if (graph_value(s->at.graph, node_result(n, i))->poisoned) return POISON;
+  if (n->nresults == 1) return val_tensor(n->first_result);
+  List *list = list_new(s, n->nresults);
+  for (uint32_t i = 0; i < list->len; i++) list->data[i] = val_tensor(node_result(n, i));
+  return val_list(list);
+}
+
+static Val infer_and_add(Sema *s, Op op, const ValueId *operands, uint32_t n, const Attr *attrs,
+                         uint32_t nattrs, Span span, const Span *spans) {
+  NodeId id = infer_add(s->at.graph, s->sink, op, operands, n, attrs, nattrs, span, spans,
+                        s->at.scope);
+  return results_of(s, id);
+}
+
+Val emit_redistribute(Sema *s, ValueId x, const TensorType *to, Span span) {
+  if (type_equal(value_type(s->at.graph, x), to)) return val_tensor(x);
+  return infer_and_add(s, OP_REDISTRIBUTE, &x, 1, (Attr[]){ATTR_T(TYPE, to)}, 1, span, NULL);
+}
+
+/* The overlay's layout for a value, where that is the layout it was proposed for. */
+static Val overlaid(Sema *s, ValueId x) {
+  const FixCandidate *fix = s->options->overlay;
+  TensorType to = *value_type(s->at.graph, x);
+  if (to.rank != fix->from.rank || !layout_equal(&to.layout, &fix->from.layout))
+    return val_tensor(x);
+  to.layout = fix->to.layout;
+  return emit_redistribute(s, x, &to, fix->text);
+}
+
+Val overlay_value(Sema *s, Val v, Span span) {
+  ValueId x;
+  if (overlay_operand(s, span) != FIX_VALUE || !s->at.graph || !val_is_tensor(v)) return v;
+  return as_tensor(s, v, span, "the value", &x) ? overlaid(s, x) : POISON;
+}
+
+Val emit(Sema *s, Op op, const ValueId *operands, uint32_t noperands, const Attr *attrs,
+         uint32_t nattrs, Span span, const Span *spans) {
+  if (!need_graph(s, span)) return POISON;
+  int fixed = overlay_operand(s, span);
+  if (fixed < 0 || (uint32_t)fixed >= noperands)
+    return infer_and_add(s, op, operands, noperands, attrs, nattrs, span, spans);
+  ValueId *changed = ARENA_ARRAY(s->arena, ValueId, noperands);
+  memcpy(changed, operands, noperands * sizeof *operands);
+  Val v = overlaid(s, changed[fixed]);
+  if (v.kind == VAL_POISON) return v;
+  changed[fixed] = v.as.tensor;
+  return infer_and_add(s, op, changed, noperands, attrs, nattrs, span, spans);
+}
+
+Val emit1(Sema *s, Op op, ValueId x, const Attr *attrs, uint32_t nattrs, Span span) {
+  return emit(s, op, &x, 1, attrs, nattrs, span, NULL);
+}
+
+Val emit2(Sema *s, Op op, ValueId a, ValueId b, Span span) {
+  return emit(s, op, (ValueId[]){a, b}, 2, NULL, 0, span, NULL);
+}
+
+ValueId emit_typed(Sema *s, Op op, const Attr *attrs, uint32_t nattrs, const TensorType *type,
+                   Span span) {
+  NodeId id = graph_add(s->at.graph, op, NULL, 0, attrs, nattrs, type, 1, span, s->at.scope);
+  return graph_node(s->at.graph, id)->first_result;
+}
+
+void emit_output(Sema *s, ValueId v, const char *name, const char *role, Span span) {
+  Attr attrs[] = {ATTR_S(NAME, intern(s->names, name)), ATTR_S(ROLE, intern(s->names, role))};
+  graph_add(s->at.graph, OP_OUTPUT, &v, 1, attrs, 2, NULL, 0, span, s->at.scope);
+}
+
+ValueId emit_const(Sema *s, DType dtype, double value, const Mesh *mesh, Span span) {
+  struct {
+    double value;
+    const Mesh *mesh;
+    uint64_t dtype;
+  } id = {value, mesh, dtype};
+  uint64_t key = hash_bytes(&id, sizeof id, 7);
+  uint32_t have;
+  if (id_map_get(&s->at.cache->consts, key, &have)) return have;
+  TensorType t = {.dtype = dtype, .mesh = mesh};
+  ValueId v = emit_typed(s, OP_CONST, (Attr[]){ATTR_I(DTYPE, dtype), ATTR_F(VALUE, value)}, 2, &t,
+                         span);
+  id_map_put(s->arena, &s->at.cache->consts, key, v);
+  return v;
+}
+
+/* Largest finite magnitude of a float type. */
+static double float_limit(DType t) {
+  switch (t) {
+  case DT_F16:
+    return 65504;
+  case DT_F8_E4M3:
+    return 448;
+  case DT_F8_E5M2:
+    return 57344;
+  case DT_F32:
+  case DT_BF16:
+    return 3.4028234663852886e38;
+  case DT_F64:
+  case DT_NONE:
+  case DT_I64:
+  case DT_I32:
+  case DT_I16:
+  case DT_I8:
+  case DT_U8:
+  case DT_BOOL:
+  case DT_COUNT:
+    break;
+  }
+  return INFINITY;
+}
+
+bool literal_const(Sema *s, Val v, DType dtype, const Mesh *mesh, Span span, ValueId *out) {
+  if (v.kind == VAL_POISON || !need_graph(s, span)) return false;
+  const char *why = NULL;
+  double value = val_is_number(v) ? val_as_double(v) : 0;
+  if (!val_is_number(v)) {
+    why = "is not a number";
+  } else if (dtype == DT_BOOL || v.kind == VAL_BOOL) {
+    if (dtype != DT_BOOL || v.kind != VAL_BOOL) why = "is of another kind";
+  } else if (dtype_is_float(dtype)) {
+    if (isfinite(value) && fabs(value) > float_limit(dtype)) why = "is too large";
+  } else {
+    int bits = (int)dtype_bytes(dtype) * 8;
+    double top = ldexp(1, dtype == DT_U8 ? 8 : bits - 1);
+    double low = dtype == DT_U8 ? 0 : -top;
+    if (value != floor(value))
+      why = "is not an integer";
+    else if (value < low || value >= top)
+      why = "is out of range";
+    else if (fabs(value) > 9007199254740992.0)
+      why = "cannot be represented exactly in a graph";
+  }
+  if (!why) {
+    *out = emit_const(s, dtype, value, mesh, span);
+    return true;
+  }
+  sema_error(s, DIAG_LITERAL, span, "%s beside a tensor of %s: it %s",
+             val_is_number(v) ? val_print(s, v) : val_kind_name(v), dtype_name(dtype), why);
+  return false;
+}
+
+const TensorType *tensor_type(Sema *s, Val v) {
+  if (v.kind == VAL_VAR) return &s->program->vars.data[v.as.var].type;
+  return value_type(s->at.graph, v.as.tensor);
+}
+
+bool as_tensor(Sema *s, Val v, Span span, const char *what, ValueId *out) {
+  if (v.kind == VAL_POISON) return false;
+  if (!val_is_tensor(v)) {
+    sema_error(s, DIAG_VALUE_KIND, span, "%s must be a tensor, not %s", what, val_kind_name(v));
+    return false;
+  }
+  if (!need_graph(s, span)) return false;
+  if (v.kind == VAL_TENSOR) {
+    *out = v.as.tensor;
+    return true;
+  }
+  uint32_t have;
+  if (!id_map_get(&s->at.cache->reads, v.as.var, &have)) {
+    const Var *var = &s->program->vars.data[v.as.var];
+    have = emit_typed(s, OP_READ, (Attr[]){ATTR_I(VAR, v.as.var)}, 1, &var->type, var->span);
+    graph_value(s->at.graph, have)->name = var->name;
+    id_map_put(s->arena, &s->at.cache->reads, v.as.var, have);
+  }
+  *out = have;
+  return true;
+}
+
+Val emit_cast(Sema *s, ValueId x, DType dtype, Span span) {
+  if (value_type(s->at.graph, x)->dtype == dtype) return val_tensor(x);
+  return emit1(s, OP_CAST, x, (Attr[]){ATTR_I(DTYPE, dtype)}, 1, span);
+}
+
+Val emit_reshape(Sema *s, ValueId x, const int64_t *shape, uint32_t rank, Span span) {
+  return emit1(s, OP_RESHAPE, x, (Attr[]){ATTR_INTS(SHAPE, shape, rank)}, 1, span);
+}
+
+int64_t next_instance(Sema *s) {
+  /* 31 bits of a hash of where it stands, so that code elsewhere does not change it; the next free
+   * one where two would agree. */
+  const char *path = s->at.path ? s->at.path : "";
+  uint64_t key = hash_bytes(path, strlen(path), 11) & 0x7fffffff;
+  uint32_t taken;
+  while (id_map_get(&s->at.cache->instances, key, &taken)) key = (key + 1) & 0x7fffffff;
+  id_map_put(s->arena, &s->at.cache->instances, key, 1);
+  return (int64_t)key;
+}
+
+void name_value(Sema *s, Val v, const char *name) {
+  if (v.kind != VAL_TENSOR || !s->at.graph) return;
+  Value *value = graph_value(s->at.graph, v.as.tensor);
+  if (!value->name) value->name = name;
+}
