@@ -171,6 +171,7 @@ static const struct {
     {"layout", builtin_layout},
     {"int", builtin_int},
     {"float", builtin_float},
+    {"total_steps", builtin_total_steps},
     {"from_local", not_yet},
     {"to_local", not_yet},
     {"distribute", not_yet},

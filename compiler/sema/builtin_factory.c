@@ -111,7 +111,7 @@ static Val random_numbers(Sema *s, Op op, TensorType t, double scale, double shi
 
 static bool float_type(Sema *s, const TensorType *t, const Call *call) {
   if (dtype_is_float(t->dtype)) return true;
-  sema_error(s, DIAG_DTYPE, call->span, "%s makes floating-point numbers, not %s", call->name,
+  sema_error(s, DIAG_OPERAND_DTYPE, call->span, "%s makes floating-point numbers, not %s", call->name,
              dtype_name(t->dtype));
   return false;
 }

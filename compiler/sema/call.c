@@ -3,7 +3,7 @@
 
 #include "sema/elab.h"
 
-static CallArg *eval_args(Sema *s, Env *env, const ArgList *args, uint32_t skip) {
+CallArg *eval_args(Sema *s, Env *env, const ArgList *args, uint32_t skip) {
   CallArg *out = ARENA_ARRAY(s->arena, CallArg, args->len + skip);
   const char *path = s->at.path;
   for (uint32_t i = 0; i < args->len; i++) {
@@ -86,8 +86,11 @@ Val call_value(Sema *s, Val callee, const Call *call) {
     return call_body(s, fn->what, s->at.path, &fn->item->as.fn.params, fn->item->as.fn.results.data,
                      fn->item->as.fn.results.len, &fn->item->as.fn.body, &fn->file->env, call);
   }
-  case VAL_METHOD:
-    return call_method(s, callee.as.method, call);
+  case VAL_METHOD: {
+    /* a derived module may have overridden it, also where base code calls it by its bare name */
+    const Method *m = callee.as.method;
+    return call_method(s, instance_method(s, m->instance, m->decl->as.method.name), call);
+  }
   case VAL_MODULE:
     return instantiate(s, callee.as.module, call);
   case VAL_INSTANCE:
@@ -216,9 +219,9 @@ static void lint_unused(Sema *s, Env *frame, Env *outer) {
   }
 }
 
-static bool too_deep(Sema *s, const Call *call, const char *what) {
+bool call_too_deep(Sema *s, Span span, const char *what) {
   if (s->at.depth < SEMA_MAX_DEPTH) return false;
-  Diag *d = sema_error(s, DIAG_TOO_DEEP, call->span, "%s is called more than %d levels deep", what,
+  Diag *d = sema_error(s, DIAG_CALL_DEPTH, span, "%s is called more than %d levels deep", what,
                        SEMA_MAX_DEPTH);
   diag_reason(s->sink, d, "calls are unrolled by the compiler, so recursion must end");
   return true;
@@ -227,7 +230,7 @@ static bool too_deep(Sema *s, const Call *call, const char *what) {
 Val call_body(Sema *s, const char *what, const char *path, const ParamList *params,
               TypeExpr *const *results, uint32_t nresults, const StmtList *body, Env *outer,
               const Call *call) {
-  if (too_deep(s, call, what)) return POISON;
+  if (call_too_deep(s, call->span, what)) return POISON;
   State saved = s->at;
   Chain chain = {.parent = saved.chain, .what = what, .path = path, .call = call->span};
   s->at.depth++;

@@ -175,6 +175,7 @@ struct Instance {
   const char *path; /* "layers.3.mlp"; "" = the model itself */
   const Mesh *mesh;
   VEC(Level *) levels;
+  VEC(const Stmt *) renames; /* applied when all its parameters are declared */
   Span span;
 };
 
@@ -245,7 +246,8 @@ struct Sema {
   VEC(VarInfo) var_info;
   VEC(const Fn *) fns;
   VEC(const char *) defines_used;
-  SourceUnit *optim; /* stdlib/optim.dtm, loaded by the first optimizer */
+  struct Block *block; /* being elaborated, or NULL */
+  NameMap models;      /* of train, for eval and infer: name -> Binding */
 };
 
 /* --- values (value.c) -------------------------------------------------------------------------- */
@@ -343,6 +345,9 @@ bool bind_args(Sema *s, const Call *call, const ParamSpec *params, uint32_t npar
 /* The same by a word list: "x dim? keepdim?". */
 bool bind_words(Sema *s, const Call *call, const char *words, Val *out, Span *spans);
 Val eval_call(Sema *s, Env *env, const Expr *e);
+/* Evaluated arguments behind `skip` free places. */
+CallArg *eval_args(Sema *s, Env *env, const ArgList *args, uint32_t skip);
+bool call_too_deep(Sema *s, Span span, const char *what);
 Val call_value(Sema *s, Val callee, const Call *call);
 /* Runs a body with bound parameters; `what` names it. */
 Val call_body(Sema *s, const char *what, const char *path, const ParamList *params,
@@ -356,7 +361,8 @@ Val call_method(Sema *s, const Method *m, const Call *call);
 Val instantiate(Sema *s, const ModuleDef *def, const Call *call);
 Val instance_member(Sema *s, Instance *inst, const char *name); /* VAL_UNSET when it has none */
 const Method *instance_method(Sema *s, const Instance *inst, const char *name);
-void declare_param(Sema *s, Env *env, Instance *inst, const Stmt *stmt);
+void declare_param(Sema *s, Env *env, Instance *inst, Level *level, const Stmt *stmt);
+/* Foreign names for the variables since `first_var`, all of which lie under `path`. */
 void apply_renames(Sema *s, const Stmt *stmt, const char *path, uint32_t first_var);
 
 /* --- statements (stmt.c) ----------------------------------------------------------------------- */
@@ -365,9 +371,9 @@ typedef enum BodyKind { BODY_FUNCTION = 1, BODY_MODULE, BODY_BLOCK } BodyKind;
 
 typedef struct Body {
   BodyKind kind;
-  Instance *instance; /* MODULE */
+  Instance *instance;  /* MODULE */
+  Level *level;        /* MODULE: where members are declared */
   struct Block *block; /* BLOCK */
-  uint32_t first_var;  /* MODULE: variables declared since are its own */
   bool returned;
   Val result;
   Span result_span;
@@ -439,7 +445,7 @@ bool normal_dim(int64_t *dim, uint32_t rank);
 
 SourceUnit *load_main(Sema *s);
 SourceUnit *load_library(Sema *s, const char *name, Span span);
-void config_declare(Sema *s, SourceUnit *file);
+void config_declare(Sema *s, SourceUnit *file, const Item *item);
 void config_finish(Sema *s); /* evaluates all, reports -D names that nothing has */
 bool config_override(Sema *s, const ConfigItem *item, Val value, Val *out);
 void mesh_declare(Sema *s);
@@ -448,26 +454,31 @@ Val mesh_member_call(Sema *s, const Mesh *mesh, const char *name, const Call *ca
 bool mesh_usable(Sema *s, const Mesh *mesh, Span span);
 const Mesh *mesh_select(Sema *s, const Mesh *mesh, const Val *axes, uint32_t n, Span span);
 
-/* --- blocks (block.c, data.c, metric.c, optim.c) ----------------------------------------------- */
+/* --- blocks (block.c, data.c, metric.c, optim.c, sweep.c) --------------------------------------- */
+
+typedef enum BlockKind { BLOCK_TRAIN = 1, BLOCK_EVAL, BLOCK_INFER } BlockKind;
 
 typedef struct Block {
+  BlockKind kind;
   const char *name;
   ProgramBlock *out;
   Env *env;
-  uint32_t nmodels; /* model statements */
-  bool has_loss, has_optimizer;
+  uint32_t nmodels;            /* model statements */
+  NameMap seen;                /* settings that stand once -> Stmt */
+  NameMap metrics;             /* names that are taken */
+  const Stmt *optimizer;       /* evaluated last: schedules may ask for the number of steps */
   Span span;
-  NameMap seen; /* settings that may stand once -> Stmt */
-  VEC(uint32_t) valid_sources; /* eval: indices of __valid sources */
 } Block;
 
-void run_blocks(Sema *s, SourceUnit *main);
+void run_blocks(Sema *s, SourceUnit *main_file);
 void block_setting(Sema *s, Env *env, Block *block, const Stmt *stmt);
+void block_expression(Sema *s, Env *env, Block *block, const Stmt *stmt);
 void block_data(Sema *s, Env *env, Block *block, const Stmt *stmt);
-void block_optimizer(Sema *s, Env *env, Block *block, const Stmt *stmt);
+void block_optimizer(Sema *s, Env *env, Block *block);
 void block_metric(Sema *s, Block *block, const char *name, ValueId v, Span span);
+Val builtin_total_steps(Sema *s, const Call *call);
 /* Drops nodes that nothing needs, keeping the order. `roots` are values kept besides outputs and
  * assigns; they are renumbered in place. */
-void sweep_graph(Sema *s, Graph *g, ValueId **roots, uint32_t nroots);
+void sweep_graph(Sema *s, Graph *g, ValueId *const *roots, uint32_t nroots);
 
 #endif

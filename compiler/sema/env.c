@@ -136,7 +136,7 @@ Val binding_value(Sema *s, SourceUnit *file, Binding *b, const char *name) {
   s->at.naming = !b->config;
   Val v = POISON;
   if (s->at.depth > SEMA_MAX_DEPTH)
-    sema_error(s, DIAG_TOO_DEEP, b->span, "definitions are nested more than %d deep",
+    sema_error(s, DIAG_CALL_DEPTH, b->span, "definitions are nested more than %d deep",
                SEMA_MAX_DEPTH);
   else
     v = eval(s, &file->env, b->expr);

@@ -273,7 +273,7 @@ Val eval(Sema *s, Env *env, const Expr *e) {
   if (!e) return POISON;
   if (++s->expr_depth > SEMA_MAX_EXPR_DEPTH) {
     s->expr_depth--;
-    sema_error(s, DIAG_TOO_DEEP, e->span, "expressions and calls are nested too deep");
+    sema_error(s, DIAG_CALL_DEPTH, e->span, "expressions and calls are nested too deep");
     return POISON;
   }
   Val v = eval_kind(s, env, e);

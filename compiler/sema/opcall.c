@@ -139,7 +139,7 @@ static bool needs_one_dtype(Op op, uint32_t operand) {
 }
 
 static bool report_dtypes(Sema *s, Op op, DType a, Span a_span, DType b, Span b_span, Span span) {
-  Diag *d = sema_error(s, DIAG_DTYPE, span, "%s takes one element type, not %s and %s", op_name(op),
+  Diag *d = sema_error(s, DIAG_OPERAND_DTYPE, span, "%s takes one element type, not %s and %s", op_name(op),
                        dtype_name(a), dtype_name(b));
   diag_reason(s->sink, d, "element types are never converted silently");
   bool first = dtype_widens(a, b); /* the narrower side is the one to convert */

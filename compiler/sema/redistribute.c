@@ -70,7 +70,7 @@ static bool apply_layout(Sema *s, const CallArg *arg, TensorType *t) {
     return false;
   }
   if (v.kind == VAL_TYPE && to.dtype != t->dtype) {
-    sema_error(s, DIAG_DTYPE, arg->span, "redistribute keeps the element type, %s",
+    sema_error(s, DIAG_OPERAND_DTYPE, arg->span, "redistribute keeps the element type, %s",
                dtype_name(t->dtype));
     return false;
   }

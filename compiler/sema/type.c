@@ -341,7 +341,7 @@ static Val layout_mismatch(Sema *s, const TensorType *given, const TensorType *d
 
 static Val dtype_mismatch(Sema *s, DType given, DType declared, const TypeExpr *t, Span span,
                           const char *what) {
-  Diag *d = sema_error(s, DIAG_DTYPE, span, "%s has element type %s, declared %s", what,
+  Diag *d = sema_error(s, DIAG_OPERAND_DTYPE, span, "%s has element type %s, declared %s", what,
                        dtype_name(given), dtype_name(declared));
   diag_note(s->sink, d, t->span, "declared here");
   const char *text = source_text(s, span);

@@ -1,0 +1,439 @@
+/* train, eval and infer: their lines, in order. See elab.h.
+ *
+ * Each block is a graph of its own. eval and infer see the models of train; a model that a block
+ * builds again by the same lines has the same variables.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "sema/elab.h"
+
+enum { IN_TRAIN = 1 << BLOCK_TRAIN, IN_EVAL = 1 << BLOCK_EVAL, IN_INFER = 1 << BLOCK_INFER };
+enum { IN_ALL = IN_TRAIN | IN_EVAL | IN_INFER };
+
+typedef struct Line {
+  Env *env;
+  Block *block;
+  const Stmt *stmt;
+  const Expr *expr; /* the leading value, or NULL */
+} Line;
+
+static Val line_value(Sema *s, const Line *line) {
+  if (line->expr) return eval(s, line->env, line->expr);
+  sema_error(s, DIAG_SETTING, line->stmt->span, "%s needs a value", line->stmt->as.setting.keyword);
+  return POISON;
+}
+
+/* The value behind a word such as `every`; NULL when it is not there. */
+static const Expr *part(const Stmt *stmt, const char *word) {
+  for (uint32_t i = 0; i < stmt->as.setting.parts.len; i++) {
+    const SettingPart *p = &stmt->as.setting.parts.data[i];
+    if (p->word ? strcmp(p->word, word) == 0 : !*word) return p->value;
+  }
+  return NULL;
+}
+
+static bool positive(Sema *s, Val v, Span span, const char *what, int64_t least, int64_t *out) {
+  if (v.kind == VAL_POISON) return false;
+  int64_t n;
+  if (!want_int(s, v, span, what, &n)) return false;
+  if (n >= least) {
+    *out = n;
+    return true;
+  }
+  sema_error(s, DIAG_SETTING, span, "%s must be at least %" PRId64, what, least);
+  return false;
+}
+
+static void line_int(Sema *s, const Line *line, int64_t least, int64_t *out) {
+  Val v = line_value(s, line);
+  if (line->expr)
+    positive(s, v, line->expr->span, line->stmt->as.setting.keyword, least, out);
+}
+
+static void line_bool(Sema *s, const Line *line, bool *out) {
+  Val v = line_value(s, line);
+  if (v.kind != VAL_POISON)
+    want_bool(s, v, line->expr->span, line->stmt->as.setting.keyword, out);
+}
+
+static void unsupported(Sema *s, const Line *line, const char *what) {
+  sema_error(s, DIAG_UNSUPPORTED, line->stmt->span, "%s is not supported yet", what);
+}
+
+/* --- lines ------------------------------------------------------------------------------------- */
+
+static void line_steps(Sema *s, const Line *line) {
+  line_int(s, line, 1, &line->block->out->settings.steps);
+}
+static void line_epochs(Sema *s, const Line *line) {
+  line_int(s, line, 1, &line->block->out->settings.epochs);
+}
+static void line_shuffle(Sema *s, const Line *line) {
+  line_bool(s, line, &line->block->out->settings.shuffle);
+}
+static void line_drop_last(Sema *s, const Line *line) {
+  line_bool(s, line, &line->block->out->settings.drop_last);
+  if (!line->block->out->settings.drop_last && line->block->kind == BLOCK_TRAIN)
+    unsupported(s, line, "training on a last batch that is not full");
+}
+static void line_accumulate(Sema *s, const Line *line) {
+  line_int(s, line, 1, &line->block->out->settings.accumulate);
+}
+static void line_microbatches(Sema *s, const Line *line) {
+  int64_t n = 1;
+  line_int(s, line, 1, &n);
+  if (n > 1) unsupported(s, line, "a pipeline of micro-batches");
+  line->block->out->settings.microbatches = n;
+}
+static void line_schedule(Sema *s, const Line *line) {
+  unsupported(s, line, "a pipeline schedule");
+}
+static void line_budget(Sema *s, const Line *line) {
+  unsupported(s, line, "a budget");
+}
+
+static void line_dtype(Sema *s, const Line *line, DType *out) {
+  Val v = line_value(s, line);
+  if (v.kind == VAL_POISON) return;
+  if (v.kind != VAL_DTYPE || !dtype_is_float(v.as.dtype)) {
+    sema_error(s, DIAG_SETTING, line->expr->span, "%s must be a float type such as f32",
+               line->stmt->as.setting.keyword);
+    return;
+  }
+  if (v.as.dtype != dtype_map(s, DT_F32))
+    unsupported(s, line, arena_printf(s->arena, "%s other than f32", line->stmt->as.setting.keyword));
+  *out = v.as.dtype;
+}
+static void line_compute(Sema *s, const Line *line) {
+  line_dtype(s, line, &line->block->out->settings.compute);
+}
+static void line_reduce_dtype(Sema *s, const Line *line) {
+  line_dtype(s, line, &line->block->out->settings.reduce_dtype);
+}
+
+static void line_seed(Sema *s, const Line *line) {
+  int64_t seed = 0;
+  line_int(s, line, INT64_MIN, &seed);
+  line->block->out->settings.seed = s->program->seed = (uint64_t)seed;
+}
+
+static void line_every(Sema *s, const Line *line, int64_t *out) {
+  const Expr *every = part(line->stmt, "every");
+  if (!every || (every->kind == EXPR_NAME && strcmp(every->as.s, "end") == 0)) return;
+  positive(s, eval(s, line->env, every), every->span, "every", 1, out);
+}
+static void line_eval(Sema *s, const Line *line) {
+  if (!part(line->stmt, "every"))
+    sema_error(s, DIAG_SETTING, line->stmt->span, "write `eval every 100` or `eval every end`");
+  line_every(s, line, &line->block->out->settings.eval_every);
+}
+static void line_save(Sema *s, const Line *line) {
+  Val v = line_value(s, line);
+  if (v.kind != VAL_POISON)
+    want_string(s, v, line->expr->span, "save", &line->block->out->settings.save);
+  line_every(s, line, &line->block->out->settings.save_every);
+}
+
+static void line_clip(Sema *s, const Line *line) {
+  double norm = 0;
+  Val v = line_value(s, line);
+  if (v.kind == VAL_POISON || !want_float(s, v, line->expr->span, "clip_grad_norm", &norm)) return;
+  if (norm > 0)
+    line->block->out->optimizer.clip_norm = norm;
+  else
+    sema_error(s, DIAG_SETTING, line->expr->span, "clip_grad_norm must be positive");
+}
+
+static bool needs_name(Sema *s, const Line *line) {
+  if (line->stmt->as.setting.name) return true;
+  const char *keyword = line->stmt->as.setting.keyword;
+  sema_error(s, DIAG_SETTING, line->stmt->span, "%s needs a name: %s NAME = ...", keyword, keyword);
+  return false;
+}
+
+static void line_model(Sema *s, const Line *line) {
+  if (!needs_name(s, line)) return;
+  State saved = s->at;
+  s->at.naming = true;
+  /* one model: checkpoint names are those within it; several: each under its own name */
+  s->at.path = line->block->nmodels > 1 ? line->stmt->as.setting.name : "";
+  Val v = line_value(s, line);
+  s->at = saved;
+  if (v.kind != VAL_POISON && v.kind != VAL_INSTANCE && v.kind != VAL_LIST) {
+    sema_error(s, DIAG_SETTING, line->expr->span, "model needs a module instance, not %s",
+               val_kind_name(v));
+    v = POISON;
+  }
+  Binding *b = env_declare(s, line->block->env, line->stmt->as.setting.name, BIND_MEMBER, v,
+                           line->stmt->as.setting.name_span);
+  b->used = true;
+}
+
+static void line_optimizer(Sema *s, const Line *line) {
+  (void)s;
+  line->block->optimizer = line->stmt;
+}
+
+static void line_data(Sema *s, const Line *line) {
+  if (needs_name(s, line)) block_data(s, line->env, line->block, line->stmt);
+}
+
+/* The whole value on every rank, for the run-time to hand out. */
+static bool whole(Sema *s, Val v, Span span, const char *what, ValueId *out) {
+  ValueId x;
+  if (!as_tensor(s, v, span, what, &x)) return false;
+  TensorType t = *value_type(s->at.graph, x);
+  t.layout = (Layout){0};
+  Val r = emit_redistribute(s, x, &t, span);
+  if (r.kind == VAL_POISON) return false;
+  *out = r.as.tensor;
+  return true;
+}
+
+static bool scalar(Sema *s, Val v, Span span, const char *what, ValueId *out) {
+  if (!as_tensor(s, v, span, what, out)) return false;
+  const TensorType *t = value_type(s->at.graph, *out);
+  if (t->rank == 0) return true;
+  Diag *d = sema_error(s, DIAG_NOT_SCALAR, span, "%s must be a scalar", what);
+  diag_label(s->sink, d, "this is %s", type_print(s->arena, t));
+  diag_help(s->sink, d, (Span){0}, NULL, NULL, "reduce it with mean(...) or sum(...)");
+  return false;
+}
+
+static void line_loss(Sema *s, const Line *line) {
+  ValueId loss, out;
+  Val v = line_value(s, line);
+  if (v.kind == VAL_POISON || !scalar(s, v, line->expr->span, "the loss", &loss)) return;
+  const TensorType *t = value_type(s->at.graph, loss);
+  if (!dtype_is_float(t->dtype)) {
+    sema_error(s, DIAG_NOT_SCALAR, line->expr->span, "the loss must be a float, not %s",
+               dtype_name(t->dtype));
+    return;
+  }
+  name_value(s, val_tensor(loss), "loss");
+  if (line->block->kind == BLOCK_EVAL) {
+    block_metric(s, line->block, "loss", loss, line->expr->span);
+    return;
+  }
+  line->block->out->loss = loss;
+  if (whole(s, val_tensor(loss), line->expr->span, "the loss", &out))
+    emit_output(s, out, "loss", "loss", line->expr->span);
+}
+
+static void line_metric(Sema *s, const Line *line) {
+  if (!needs_name(s, line)) return;
+  const char *name = line->stmt->as.setting.name;
+  ValueId metric, out;
+  Val v = line_value(s, line);
+  if (name_map_put(s->arena, &line->block->metrics, name, (void *)line->stmt))
+    sema_error(s, DIAG_REDECLARED, line->stmt->as.setting.name_span, "there are two metrics named %s",
+               name);
+  if (v.kind == VAL_POISON || !scalar(s, v, line->expr->span, "a metric", &metric)) return;
+  name_value(s, val_tensor(metric), name);
+  if (line->block->kind == BLOCK_EVAL)
+    block_metric(s, line->block, name, metric, line->expr->span);
+  else if (whole(s, val_tensor(metric), line->expr->span, "a metric", &out))
+    emit_output(s, out, name, "metric", line->expr->span);
+}
+
+static void print_value(Sema *s, Val v, Span span) {
+  ValueId out;
+  if (v.kind != VAL_POISON && whole(s, v, span, "what is printed", &out))
+    emit_output(s, out, source_text(s, span), "print", span);
+}
+static void line_print(Sema *s, const Line *line) {
+  Val v = line_value(s, line);
+  if (line->expr) print_value(s, v, line->expr->span);
+}
+
+/* --- the table --------------------------------------------------------------------------------- */
+
+static const struct Setting {
+  const char *keyword;
+  void (*run)(Sema *s, const Line *line);
+  unsigned blocks;
+  bool once;
+} settings[] = {
+    {"data", line_data, IN_ALL, false},
+    {"model", line_model, IN_ALL, false},
+    {"loss", line_loss, IN_TRAIN | IN_EVAL, true},
+    {"metric", line_metric, IN_ALL, false},
+    {"print", line_print, IN_ALL, false},
+    {"optimizer", line_optimizer, IN_TRAIN, true},
+    {"clip_grad_norm", line_clip, IN_TRAIN, true},
+    {"steps", line_steps, IN_ALL, true},
+    {"epochs", line_epochs, IN_TRAIN, true},
+    {"shuffle", line_shuffle, IN_TRAIN, true},
+    {"drop_last", line_drop_last, IN_TRAIN, true},
+    {"accumulate", line_accumulate, IN_TRAIN, true},
+    {"microbatches", line_microbatches, IN_TRAIN, true},
+    {"schedule", line_schedule, IN_TRAIN, true},
+    {"compute", line_compute, IN_ALL, true},
+    {"reduce_dtype", line_reduce_dtype, IN_TRAIN, true},
+    {"seed", line_seed, IN_TRAIN, true},
+    {"manual_seed", line_seed, IN_TRAIN, true},
+    {"eval", line_eval, IN_TRAIN, true},
+    {"save", line_save, IN_TRAIN, true},
+    {"budget", line_budget, IN_TRAIN, false},
+};
+
+static void unknown_setting(Sema *s, const Stmt *stmt, const Block *block) {
+  const char *keyword = stmt->as.setting.keyword, *near = NULL;
+  unsigned best = 3;
+  for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+    unsigned d = edit_distance(keyword, settings[i].keyword, best - 1);
+    if (d >= best) continue;
+    best = d;
+    near = settings[i].keyword;
+  }
+  Diag *d = sema_error(s, DIAG_SETTING, stmt->as.setting.keyword_span, "%s has no line %s",
+                       block->name, keyword);
+  if (near)
+    diag_help(s->sink, d, stmt->as.setting.keyword_span, near, NULL, "did you mean %s?", near);
+}
+
+void block_setting(Sema *s, Env *env, Block *block, const Stmt *stmt) {
+  const char *keyword = stmt->as.setting.keyword;
+  Line line = {.env = env, .block = block, .stmt = stmt, .expr = part(stmt, "")};
+  for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+    const struct Setting *setting = &settings[i];
+    if (strcmp(setting->keyword, keyword) != 0) continue;
+    if (!(setting->blocks >> block->kind & 1)) {
+      sema_error(s, DIAG_SETTING, stmt->as.setting.keyword_span, "%s does not belong into %s",
+                 keyword, block->name);
+      return;
+    }
+    const Stmt *before =
+        setting->once ? name_map_put(s->arena, &block->seen, keyword, (void *)stmt) : NULL;
+    if (before) {
+      Diag *d = sema_error(s, DIAG_SETTING, stmt->span, "%s stands twice in %s", keyword,
+                           block->name);
+      diag_note(s->sink, d, before->span, "the first one");
+      return;
+    }
+    setting->run(s, &line);
+    return;
+  }
+  unknown_setting(s, stmt, block);
+}
+
+/* `print(x)` reads as a call. */
+void block_expression(Sema *s, Env *env, Block *block, const Stmt *stmt) {
+  const Expr *e = stmt->as.expr;
+  bool named_call = e->kind == EXPR_CALL && e->as.call.callee->kind == EXPR_NAME;
+  const char *name = named_call ? e->as.call.callee->as.s : "";
+  if (strcmp(name, "print") == 0) {
+    for (uint32_t i = 0; i < e->as.call.args.len; i++) {
+      const Expr *x = e->as.call.args.data[i].value;
+      print_value(s, eval(s, env, x), x->span);
+    }
+    return;
+  }
+  if (strcmp(name, "manual_seed") == 0 && e->as.call.args.len == 1) {
+    Line line = {.env = env, .block = block, .stmt = stmt, .expr = e->as.call.args.data[0].value};
+    Val v = eval(s, env, line.expr);
+    int64_t seed;
+    if (v.kind != VAL_POISON && want_int(s, v, line.expr->span, "the seed", &seed))
+      block->out->settings.seed = s->program->seed = (uint64_t)seed;
+    return;
+  }
+  eval(s, env, e);
+}
+
+/* --- blocks ------------------------------------------------------------------------------------ */
+
+static uint32_t count_models(const StmtList *stmts) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < stmts->len; i++) {
+    const Stmt *stmt = stmts->data[i];
+    if (stmt->kind == STMT_SETTING && strcmp(stmt->as.setting.keyword, "model") == 0) n++;
+    if (stmt->kind == STMT_IF)
+      n += count_models(&stmt->as.if_.yes) + count_models(&stmt->as.if_.no);
+    if (stmt->kind == STMT_FOR) n += 2 * count_models(&stmt->as.for_.body);
+  }
+  return n;
+}
+
+static void finish_train(Sema *s, Block *block) {
+  ProgramBlock *out = block->out;
+  if (block->optimizer) block_optimizer(s, block->env, block);
+  if (s->sink->errors) return;
+  if (!out->loss)
+    sema_error(s, DIAG_TRAIN_NEEDS, block->span, "train needs a loss");
+  else if (!block->optimizer)
+    sema_error(s, DIAG_TRAIN_NEEDS, block->span, "train needs an optimizer");
+  else if (!out->data.len && !out->settings.steps)
+    sema_error(s, DIAG_TRAIN_NEEDS, block->span,
+               "train without data needs `steps N`: nothing says how long an epoch is");
+  if (!out->settings.steps && !out->settings.epochs) out->settings.epochs = 1;
+}
+
+static void keep_models(Sema *s, const Env *train) {
+  for (uint32_t i = 0; i < train->names->len; i++) {
+    Binding *b = train->names->entries[i].value;
+    if (b->kind == BIND_MEMBER)
+      name_map_put(s->arena, &s->models, train->names->entries[i].key, b);
+  }
+}
+
+static void run_block(Sema *s, SourceUnit *file, const Item *item, BlockKind kind,
+                      ProgramBlock *out) {
+  /* between the file and the block: the models of train, which eval and infer may shadow */
+  Env models = {.parent = &file->env, .names = &s->models, .file = file};
+  Env env = env_child(s, &models);
+  env.is_body = true;
+  Block block = {.kind = kind, .name = item->name, .out = out, .env = &env, .span = item->name_span};
+  block.nmodels = count_models(&item->as.block);
+  GraphCache cache = {0};
+  State saved = s->at;
+  s->at = (State){.mesh = s->world, .path = "", .block = (uint32_t)kind};
+  s->at.training = kind == BLOCK_TRAIN;
+  begin_graph(s, out->graph, &cache);
+  s->block = &block;
+  Body body = {.kind = BODY_BLOCK, .block = &block};
+  exec_stmts(s, &env, &item->as.block, &body);
+  if (kind == BLOCK_TRAIN) finish_train(s, &block);
+  if (kind == BLOCK_EVAL && !s->sink->errors && !block.metrics.len && !block.seen.len)
+    sema_error(s, DIAG_TRAIN_NEEDS, item->name_span, "eval needs a metric or a loss");
+  s->block = NULL;
+  s->at = saved;
+  if (kind == BLOCK_TRAIN) keep_models(s, &env);
+  if (s->sink->errors) return;
+  ValueId *roots[] = {&out->loss, &out->optimizer.lr};
+  sweep_graph(s, out->graph, roots, 2);
+}
+
+static RunSettings default_settings(const Sema *s) {
+  return (RunSettings){.shuffle = true,
+                       .drop_last = true,
+                       .accumulate = 1,
+                       .microbatches = 1,
+                       .compute = dtype_map(s, DT_F32),
+                       .reduce_dtype = dtype_map(s, DT_F32)};
+}
+
+void run_blocks(Sema *s, SourceUnit *main_file) {
+  static const char *const names[] = {
+      [BLOCK_TRAIN] = "train", [BLOCK_EVAL] = "eval", [BLOCK_INFER] = "infer"};
+  ProgramBlock *outs[] = {[BLOCK_TRAIN] = &s->program->train,
+                          [BLOCK_EVAL] = &s->program->eval,
+                          [BLOCK_INFER] = &s->program->infer};
+  for (int kind = BLOCK_TRAIN; kind <= BLOCK_INFER; kind++) {
+    const Item *found = NULL;
+    for (uint32_t i = 0; i < main_file->ast->items.len; i++) {
+      const Item *item = main_file->ast->items.data[i];
+      if (item->kind != ITEM_BLOCK || strcmp(item->name, names[kind]) != 0) continue;
+      if (found) {
+        Diag *d = sema_error(s, DIAG_SETTING, item->name_span, "there are two %s blocks", item->name);
+        diag_note(s->sink, d, found->name_span, "the first one");
+        continue;
+      }
+      found = item;
+    }
+    if (!found) continue;
+    outs[kind]->graph = graph_new(s->arena, names[kind]);
+    outs[kind]->settings = default_settings(s);
+    run_block(s, main_file, found, (BlockKind)kind, outs[kind]);
+  }
+}

@@ -1,0 +1,104 @@
+/* The whole of elaboration, in order: see sema.h. */
+#include "sema/sema.h"
+
+#include <string.h>
+
+#include "sema/elab.h"
+
+/* Every name of the expression is known without arguments. */
+static bool closed_expr(Sema *s, Env *env, const Expr *e) {
+  if (e->kind == EXPR_INT) return true;
+  if (e->kind == EXPR_NAME)
+    return env_find(s, env, e->as.s) != NULL || mesh_axis(s->world, e->as.s) >= 0;
+  if (e->kind == EXPR_BINARY)
+    return closed_expr(s, env, e->as.binary.left) && closed_expr(s, env, e->as.binary.right);
+  return false;
+}
+
+static bool closed_type(Sema *s, Env *env, const TypeExpr *t) {
+  if (!t || !t->dtype || !t->has_dims) return false;
+  for (uint32_t d = 0; d < t->dims.len; d++)
+    if (!closed_expr(s, env, t->dims.data[d].value)) return false;
+  return true;
+}
+
+/* A function that nothing calls is checked alone when its parameter types say all. */
+static void check_alone(Sema *s, const Fn *fn) {
+  const ParamList *params = &fn->item->as.fn.params;
+  if (fn->called || params->len > SEMA_MAX_ARGS) return;
+  Env *env = &fn->file->env;
+  uint32_t n = 0;
+  for (uint32_t p = 0; p < params->len; p++) {
+    if (params->data[p].fallback) continue;
+    if (!closed_type(s, env, params->data[p].type)) return;
+  }
+  State saved = s->at;
+  GraphCache cache = {0};
+  s->at = (State){.mesh = s->world, .path = "", .training = true};
+  begin_graph(s, graph_new(s->arena, fn->item->name), &cache);
+  CallArg *args = ARENA_ARRAY(s->arena, CallArg, params->len);
+  bool ok = true;
+  for (uint32_t p = 0; p < params->len; p++) {
+    TensorType t;
+    if (params->data[p].fallback) continue;
+    ok &= eval_type(s, env, params->data[p].type, &t);
+    if (!ok) break;
+    ValueId x = emit_typed(s, OP_INPUT, (Attr[]){ATTR_T(TYPE, &t)}, 1, &t, params->data[p].span);
+    args[n++] = (CallArg){.name = params->data[p].name,
+                          .value = val_tensor(x),
+                          .span = params->data[p].span};
+  }
+  Call call = {.env = env,
+               .name = fn->item->name,
+               .args = args,
+               .nargs = n,
+               .span = fn->item->name_span};
+  if (ok) call_value(s, (Val){.kind = VAL_FN, .as.fn = fn}, &call);
+  s->at = saved;
+}
+
+/* Top-level lets that nothing used. */
+static void force_lets(Sema *s) {
+  for (uint32_t f = 0; f < s->files.len; f++) {
+    SourceUnit *file = s->files.data[f];
+    for (uint32_t i = 0; !file->library && i < file->names.len; i++) {
+      Binding *b = file->names.entries[i].value;
+      if (b->lazy == LAZY_WAITING) binding_value(s, file, b, file->names.entries[i].key);
+    }
+  }
+}
+
+static void init_names(Sema *s) {
+  s->known.forward = intern(s->names, "forward");
+  s->known.redistribute_input = intern(s->names, "redistribute_input");
+  s->known.redistribute_output = intern(s->names, "redistribute_output");
+}
+
+Program *sema_run(const SemaOptions *options, Arena *arena, Interner *names, Sources *sources,
+                  DiagSink *sink) {
+  Sema *s = ARENA_NEW(arena, Sema);
+  Program *program = ARENA_NEW(arena, Program);
+  *s = (Sema){.options = options,
+              .arena = arena,
+              .names = names,
+              .sources = sources,
+              .sink = sink,
+              .program = program};
+  program->arena = arena;
+  program->names = names;
+  program->sources = sources;
+  program->path = options->main_path;
+  program->init = graph_new(arena, "init");
+  s->init_cache = ARENA_NEW(arena, GraphCache);
+  s->signatures = ARENA_ARRAY(arena, struct Signature *, OP_COUNT);
+  init_names(s);
+  builtins_init(s);
+  SourceUnit *main_file = load_main(s);
+  mesh_declare(s);
+  config_finish(s);
+  if (!main_file) return program;
+  run_blocks(s, main_file);
+  force_lets(s);
+  for (uint32_t i = 0; i < s->fns.len; i++) check_alone(s, s->fns.data[i]);
+  return program;
+}
