@@ -13,7 +13,7 @@ enum { IN_ALL = IN_TRAIN | IN_EVAL | IN_INFER };
 
 typedef struct Line {
   Env *env;
-  Block *block;
+  RunBlock *block;
   const Stmt *stmt;
   const Expr *expr; /* the leading value, or NULL */
 } Line;
@@ -278,7 +278,7 @@ static const struct Setting {
     {"budget", line_budget, IN_TRAIN, false},
 };
 
-static void unknown_setting(Sema *s, const Stmt *stmt, const Block *block) {
+static void unknown_setting(Sema *s, const Stmt *stmt, const RunBlock *block) {
   const char *keyword = stmt->as.setting.keyword, *near = NULL;
   unsigned best = 3;
   for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
@@ -293,7 +293,7 @@ static void unknown_setting(Sema *s, const Stmt *stmt, const Block *block) {
     diag_help(s->sink, d, stmt->as.setting.keyword_span, near, NULL, "did you mean %s?", near);
 }
 
-void block_setting(Sema *s, Env *env, Block *block, const Stmt *stmt) {
+void block_setting(Sema *s, Env *env, RunBlock *block, const Stmt *stmt) {
   const char *keyword = stmt->as.setting.keyword;
   Line line = {.env = env, .block = block, .stmt = stmt, .expr = part(stmt, "")};
   for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
@@ -319,7 +319,7 @@ void block_setting(Sema *s, Env *env, Block *block, const Stmt *stmt) {
 }
 
 /* `print(x)` reads as a call. */
-void block_expression(Sema *s, Env *env, Block *block, const Stmt *stmt) {
+void block_expression(Sema *s, Env *env, RunBlock *block, const Stmt *stmt) {
   const Expr *e = stmt->as.expr;
   bool named_call = e->kind == EXPR_CALL && e->as.call.callee->kind == EXPR_NAME;
   const char *name = named_call ? e->as.call.callee->as.s : "";
@@ -355,7 +355,7 @@ static uint32_t count_models(const StmtList *stmts) {
   return n;
 }
 
-static void finish_train(Sema *s, Block *block) {
+static void finish_train(Sema *s, RunBlock *block) {
   ProgramBlock *out = block->out;
   if (block->optimizer) block_optimizer(s, block->env, block);
   if (s->sink->errors) return;
@@ -383,7 +383,7 @@ static void run_block(Sema *s, SourceUnit *file, const Item *item, BlockKind kin
   Env models = {.parent = &file->env, .names = &s->models, .file = file};
   Env env = env_child(s, &models);
   env.is_body = true;
-  Block block = {.kind = kind, .name = item->name, .out = out, .env = &env, .span = item->name_span};
+  RunBlock block = {.kind = kind, .name = item->name, .out = out, .env = &env, .span = item->name_span};
   block.nmodels = count_models(&item->as.block);
   GraphCache cache = {0};
   State saved = s->at;

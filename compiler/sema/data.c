@@ -21,7 +21,7 @@ static void not_a_reader(Sema *s, const Stmt *stmt, Span span) {
 }
 
 /* All sources of a block give the same number of samples at once. */
-static bool same_batch(Sema *s, const Block *block, const DataSource *source) {
+static bool same_batch(Sema *s, const RunBlock *block, const DataSource *source) {
   if (!block->out->data.len) return true;
   const DataSource *first = &block->out->data.data[0];
   if (first->type.shape[0] == source->type.shape[0]) return true;
@@ -43,7 +43,7 @@ static bool check_type(Sema *s, const TensorType *t, Span span) {
   return !fault;
 }
 
-void block_data(Sema *s, Env *env, Block *block, const Stmt *stmt) {
+void block_data(Sema *s, Env *env, RunBlock *block, const Stmt *stmt) {
   enum { PATH, TYPE, DTYPE, BELOW, SCALE, COUNT };
   const Expr *e = NULL;
   for (uint32_t i = 0; i < stmt->as.setting.parts.len; i++)

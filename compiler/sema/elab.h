@@ -246,7 +246,7 @@ struct Sema {
   VEC(VarInfo) var_info;
   VEC(const Fn *) fns;
   VEC(const char *) defines_used;
-  struct Block *block; /* being elaborated, or NULL */
+  struct RunBlock *block; /* being elaborated, or NULL */
   NameMap models;      /* of train, for eval and infer: name -> Binding */
 };
 
@@ -373,7 +373,7 @@ typedef struct Body {
   BodyKind kind;
   Instance *instance;  /* MODULE */
   Level *level;        /* MODULE: where members are declared */
-  struct Block *block; /* BLOCK */
+  struct RunBlock *block; /* BLOCK */
   bool returned;
   Val result;
   Span result_span;
@@ -458,7 +458,7 @@ const Mesh *mesh_select(Sema *s, const Mesh *mesh, const Val *axes, uint32_t n, 
 
 typedef enum BlockKind { BLOCK_TRAIN = 1, BLOCK_EVAL, BLOCK_INFER } BlockKind;
 
-typedef struct Block {
+typedef struct RunBlock {
   BlockKind kind;
   const char *name;
   ProgramBlock *out;
@@ -468,14 +468,14 @@ typedef struct Block {
   NameMap metrics;             /* names that are taken */
   const Stmt *optimizer;       /* evaluated last: schedules may ask for the number of steps */
   Span span;
-} Block;
+} RunBlock;
 
 void run_blocks(Sema *s, SourceUnit *main_file);
-void block_setting(Sema *s, Env *env, Block *block, const Stmt *stmt);
-void block_expression(Sema *s, Env *env, Block *block, const Stmt *stmt);
-void block_data(Sema *s, Env *env, Block *block, const Stmt *stmt);
-void block_optimizer(Sema *s, Env *env, Block *block);
-void block_metric(Sema *s, Block *block, const char *name, ValueId v, Span span);
+void block_setting(Sema *s, Env *env, RunBlock *block, const Stmt *stmt);
+void block_expression(Sema *s, Env *env, RunBlock *block, const Stmt *stmt);
+void block_data(Sema *s, Env *env, RunBlock *block, const Stmt *stmt);
+void block_optimizer(Sema *s, Env *env, RunBlock *block);
+void block_metric(Sema *s, RunBlock *block, const char *name, ValueId v, Span span);
 Val builtin_total_steps(Sema *s, const Call *call);
 /* Drops nodes that nothing needs, keeping the order. `roots` are values kept besides outputs and
  * assigns; they are renumbered in place. */

@@ -163,10 +163,11 @@ static void check_names(Sema *s, const Mesh *mesh, Span declared) {
 }
 
 void mesh_declare(Sema *s) {
+  /* sizes may be config values, which see a mesh without dims until there is one */
   static const Mesh nothing = {.name = "world", .nranks = 1};
   Mesh *world = NULL;
   Span span = {0};
-  s->at.mesh = &nothing;
+  s->world = s->at.mesh = &nothing;
   for (uint32_t f = 0; f < s->files.len; f++) {
     SourceUnit *file = s->files.data[f];
     for (uint32_t i = 0; i < file->ast->items.len; i++) {

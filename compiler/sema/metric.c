@@ -16,7 +16,7 @@ static Val cast_to_float(Sema *s, ValueId x, Span span) {
 }
 
 /* The mask for a value whose dim 0 is cut like that of `like`: one source per extent and layout. */
-static ValueId valid_mask(Sema *s, Block *block, const TensorType *like, Span span) {
+static ValueId valid_mask(Sema *s, RunBlock *block, const TensorType *like, Span span) {
   TensorType t = {.dtype = DT_BOOL, .rank = 1, .shape = {like->shape[0]}, .mesh = like->mesh};
   uint8_t axes[DTM_MAX_AXES];
   uint32_t n = layout_dim_axes(&like->layout, 0, axes);
@@ -51,7 +51,7 @@ static void output_total(Sema *s, Val v, const char *name, const char *role, Spa
 }
 
 /* The mask with as many dims as `x`. */
-static Val mask_for(Sema *s, Block *block, ValueId x, Span span) {
+static Val mask_for(Sema *s, RunBlock *block, ValueId x, Span span) {
   TensorType t = *value_type(s->at.graph, x);
   Val mask = val_tensor(valid_mask(s, block, &t, span));
   for (uint32_t d = 1; d < t.rank && mask.kind != VAL_POISON; d++)
@@ -68,14 +68,14 @@ static Val masked(Sema *s, Val mask, ValueId x, Span span) {
               NULL);
 }
 
-static bool has_batch(const Sema *s, const Block *block, ValueId x) {
+static bool has_batch(const Sema *s, const RunBlock *block, ValueId x) {
   const TensorType *t = value_type(s->at.graph, x);
   if (!t->rank || !block->out->data.len) return false;
   int64_t batch = block->out->data.data[0].type.shape[0];
   return t->shape[0] > 0 && t->shape[0] % batch == 0;
 }
 
-static void split_reduction(Sema *s, Block *block, const char *name, ValueId x, bool mean,
+static void split_reduction(Sema *s, RunBlock *block, const char *name, ValueId x, bool mean,
                             Span span) {
   Val mask = mask_for(s, block, x, span);
   output_total(s, masked(s, mask, x, span), name, "sum", span);
@@ -93,7 +93,7 @@ static void split_reduction(Sema *s, Block *block, const char *name, ValueId x, 
   output_total(s, count, name, "count", span);
 }
 
-static void split_cross_entropy(Sema *s, Block *block, const char *name, const Node *node,
+static void split_cross_entropy(Sema *s, RunBlock *block, const char *name, const Node *node,
                                 bool mean, Span span) {
   ValueId logits = node->operands[0], labels = node->operands[1];
   Attr attrs[ATTR_COUNT];
@@ -124,7 +124,7 @@ static void split_cross_entropy(Sema *s, Block *block, const char *name, const N
   output_total(s, masked(s, mask, counted.as.tensor, span), name, "count", span);
 }
 
-void block_metric(Sema *s, Block *block, const char *name, ValueId v, Span span) {
+void block_metric(Sema *s, RunBlock *block, const char *name, ValueId v, Span span) {
   /* through what changes only the place or the element type of the scalar */
   const Node *n = value_node(s->at.graph, v);
   while (n->op == OP_REDISTRIBUTE || n->op == OP_CAST) n = value_node(s->at.graph, n->operands[0]);

@@ -3,6 +3,7 @@
  * Names and positions come from signatures.def, kinds of attributes from the attribute table of
  * ops.h. What an attribute may be is inference's business; here it only gets its kind.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "sema/elab.h"

@@ -98,7 +98,7 @@ static const struct {
   bool (*read)(Sema *s, const Call *call, OptimizerSpec *spec);
 } optimizers[] = {{"sgd", sgd}, {"adamw", adamw}};
 
-void block_optimizer(Sema *s, Env *env, Block *block) {
+void block_optimizer(Sema *s, Env *env, RunBlock *block) {
   const Stmt *stmt = block->optimizer;
   const Expr *e = stmt->as.setting.parts.data[0].value;
   OptimizerSpec *spec = &block->out->optimizer;

@@ -117,7 +117,12 @@ void declare_param(Sema *s, Env *env, Instance *inst, Level *level, const Stmt *
     }
     v = (Val){.kind = VAL_VAR, .as.var = index};
   }
-  env_declare(s, &level->env, stmt->as.param.name, BIND_MEMBER, v, stmt->as.param.name_span);
+  /* a parameter may take over the name of an argument: `bias: bool` becomes the tensor */
+  const Binding *old = name_map_get(&level->names, stmt->as.param.name);
+  if (old && old->kind == BIND_CONST)
+    env_set(s, &level->env, stmt->as.param.name, BIND_MEMBER, v, stmt->as.param.name_span);
+  else
+    env_declare(s, &level->env, stmt->as.param.name, BIND_MEMBER, v, stmt->as.param.name_span);
 }
 
 /* --- rename ------------------------------------------------------------------------------------ */

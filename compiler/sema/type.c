@@ -407,6 +407,7 @@ Val match_tensor(Sema *s, Env *env, Env *bind, const TypeExpr *t, Val v, Span sp
                mesh_print(s->arena, given.mesh), mesh_print(s->arena, declared.mesh));
     return POISON;
   }
+  if (any) declared.dtype = given.dtype;
   if (any && !t->has_dims) {
     /* only the Partial part is declared */
     for (uint32_t a = 0; a < given.mesh->naxes; a++) {

@@ -1,6 +1,7 @@
 /* Compile-time values: naming, printing, comparing, converting with a report. See elab.h. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sema/elab.h"

@@ -1,6 +1,8 @@
 /* Builders of expressions and types. Every node gets the span of its text and its height. */
 #include "syntax/build.h"
 
+#include <string.h>
+
 Diag *build_error(Builder *b, DiagCode code, Span span, const char *fmt, ...) {
   va_list ap;
   va_start(ap, fmt);
@@ -293,7 +295,12 @@ static bool needs_dims(Builder *b, TypeExpr *type, const char *what, Span close)
 }
 
 void build_type_partial(Builder *b, TypeExpr *type, PartialList partials, Span close) {
-  if (!needs_dims(b, type, "partial(...)", close)) return;
+  /* `any partial(tp)`: of any rank, but Partial on just these mesh dims */
+  bool any = type->name && strcmp(type->name, "any") == 0 && !type->has_dims;
+  if (any)
+    type->span = span_join(type->span, close);
+  else if (!needs_dims(b, type, "partial(...)", close))
+    return;
   for (uint32_t i = 0; i < partials.len; i++) VEC_PUSH(b->arena, &type->partials, partials.data[i]);
 }
 
