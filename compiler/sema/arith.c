@@ -1,7 +1,7 @@
 /* Operators: arithmetic of compile-time numbers, and the operator functions of tensors.
  *
- * An int is 64 bits and never wraps: overflow is an error. int / int is an int when it divides and a
- * float otherwise, so that extents stay ints and ratios are what they look like.
+ * An int is 64 bits and never wraps: overflow is an error. int / int is an int when it divides and
+ * a float otherwise, so that extents stay ints and ratios are what they look like.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -10,18 +10,17 @@
 #include "sema/elab.h"
 
 static const char *const spelling[] = {
-    [BINARY_ADD] = "+",  [BINARY_SUB] = "-",  [BINARY_MUL] = "*",         [BINARY_DIV] = "/",
-    [BINARY_MOD] = "%",  [BINARY_POW] = "**", [BINARY_LT] = "<",
-    [BINARY_LE] = "<=",  [BINARY_GT] = ">",   [BINARY_GE] = ">=",         [BINARY_EQ] = "==",
-    [BINARY_NE] = "!=",  [BINARY_AND] = "&&", [BINARY_OR] = "||",
+    [BINARY_ADD] = "+",  [BINARY_SUB] = "-",  [BINARY_MUL] = "*", [BINARY_DIV] = "/",
+    [BINARY_MOD] = "%",  [BINARY_POW] = "**", [BINARY_LT] = "<",  [BINARY_LE] = "<=",
+    [BINARY_GT] = ">",   [BINARY_GE] = ">=",  [BINARY_EQ] = "==", [BINARY_NE] = "!=",
+    [BINARY_AND] = "&&", [BINARY_OR] = "||",
 };
 
 static const Op tensor_op[] = {
-    [BINARY_ADD] = OP_ADD,       [BINARY_SUB] = OP_SUB, [BINARY_MUL] = OP_MUL,
-    [BINARY_DIV] = OP_DIV,       [BINARY_MOD] = OP_REMAINDER,
-    [BINARY_POW] = OP_POW,
-    [BINARY_LT] = OP_LT,         [BINARY_LE] = OP_LE,   [BINARY_GT] = OP_GT,
-    [BINARY_GE] = OP_GE,         [BINARY_EQ] = OP_EQ,   [BINARY_NE] = OP_NE,
+    [BINARY_ADD] = OP_ADD,         [BINARY_SUB] = OP_SUB,       [BINARY_MUL] = OP_MUL,
+    [BINARY_DIV] = OP_DIV,         [BINARY_MOD] = OP_REMAINDER, [BINARY_POW] = OP_POW,
+    [BINARY_LT] = OP_LT,           [BINARY_LE] = OP_LE,         [BINARY_GT] = OP_GT,
+    [BINARY_GE] = OP_GE,           [BINARY_EQ] = OP_EQ,         [BINARY_NE] = OP_NE,
     [BINARY_AND] = OP_LOGICAL_AND, [BINARY_OR] = OP_LOGICAL_OR,
 };
 
@@ -136,8 +135,7 @@ static Val bad_operands(Sema *s, BinaryOp op, Val a, Val b, Span span) {
 }
 
 static Val static_binary(Sema *s, BinaryOp op, Val a, Val b, Span span) {
-  if (op == BINARY_EQ || op == BINARY_NE)
-    return val_bool(val_equal(a, b) == (op == BINARY_EQ));
+  if (op == BINARY_EQ || op == BINARY_NE) return val_bool(val_equal(a, b) == (op == BINARY_EQ));
   if (op == BINARY_AND || op == BINARY_OR) {
     if (a.kind != VAL_BOOL || b.kind != VAL_BOOL) return bad_operands(s, op, a, b, span);
     return val_bool(op == BINARY_AND ? a.as.b && b.as.b : a.as.b || b.as.b);
@@ -194,8 +192,8 @@ static const struct {
   const char *name;
   double (*f)(double);
 } unary_folds[] = {
-    {"sqrt", sqrt}, {"exp", exp},   {"log", log},     {"log2", log2}, {"log10", log10},
-    {"sin", sin},   {"cos", cos},   {"tan", tan},     {"tanh", tanh}, {"erf", erf},
+    {"sqrt", sqrt},   {"exp", exp},   {"log", log},     {"log2", log2},  {"log10", log10},
+    {"sin", sin},     {"cos", cos},   {"tan", tan},     {"tanh", tanh},  {"erf", erf},
     {"floor", floor}, {"ceil", ceil}, {"trunc", trunc}, {"round", rint},
 };
 
@@ -265,8 +263,11 @@ Val fold_scalar(Sema *s, const char *name, const Val *args, uint32_t n, Span spa
   static const struct {
     const char *name;
     BinaryOp op;
-  } binary[] = {{"add", BINARY_ADD}, {"sub", BINARY_SUB}, {"mul", BINARY_MUL},
-                {"remainder", BINARY_MOD}, {"pow", BINARY_POW}};
+  } binary[] = {{"add", BINARY_ADD},
+                {"sub", BINARY_SUB},
+                {"mul", BINARY_MUL},
+                {"remainder", BINARY_MOD},
+                {"pow", BINARY_POW}};
   for (size_t i = 0; i < sizeof binary / sizeof *binary; i++)
     if (strcmp(binary[i].name, name) == 0)
       return static_binary(s, binary[i].op, args[0], args[1], span);

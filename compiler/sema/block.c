@@ -47,21 +47,20 @@ static bool positive(Sema *s, Val v, Span span, const char *what, int64_t least,
 
 static void line_int(Sema *s, const Line *line, int64_t least, int64_t *out) {
   Val v = line_value(s, line);
-  if (line->expr)
-    positive(s, v, line->expr->span, line->stmt->as.setting.keyword, least, out);
+  if (line->expr) positive(s, v, line->expr->span, line->stmt->as.setting.keyword, least, out);
 }
 
 static void line_bool(Sema *s, const Line *line, bool *out) {
   Val v = line_value(s, line);
-  if (v.kind != VAL_POISON)
-    want_bool(s, v, line->expr->span, line->stmt->as.setting.keyword, out);
+  if (v.kind != VAL_POISON) want_bool(s, v, line->expr->span, line->stmt->as.setting.keyword, out);
 }
 
 static void unsupported(Sema *s, const Line *line, const char *what) {
   sema_error(s, DIAG_UNSUPPORTED, line->stmt->span, "%s is not supported yet", what);
 }
 
-/* --- lines ------------------------------------------------------------------------------------- */
+/* --- lines -------------------------------------------------------------------------------------
+ */
 
 static void line_steps(Sema *s, const Line *line) {
   line_int(s, line, 1, &line->block->out->settings.steps);
@@ -102,7 +101,8 @@ static void line_dtype(Sema *s, const Line *line, DType *out) {
     return;
   }
   if (v.as.dtype != dtype_map(s, DT_F32))
-    unsupported(s, line, arena_printf(s->arena, "%s other than f32", line->stmt->as.setting.keyword));
+    unsupported(s, line,
+                arena_printf(s->arena, "%s other than f32", line->stmt->as.setting.keyword));
   *out = v.as.dtype;
 }
 static void line_compute(Sema *s, const Line *line) {
@@ -227,8 +227,8 @@ static void line_metric(Sema *s, const Line *line) {
   ValueId metric, out;
   Val v = line_value(s, line);
   if (name_map_put(s->arena, &line->block->metrics, name, (void *)line->stmt))
-    sema_error(s, DIAG_REDECLARED, line->stmt->as.setting.name_span, "there are two metrics named %s",
-               name);
+    sema_error(s, DIAG_REDECLARED, line->stmt->as.setting.name_span,
+               "there are two metrics named %s", name);
   if (v.kind == VAL_POISON || !scalar(s, v, line->expr->span, "a metric", &metric)) return;
   name_value(s, val_tensor(metric), name);
   if (line->block->kind == BLOCK_EVAL)
@@ -247,7 +247,8 @@ static void line_print(Sema *s, const Line *line) {
   if (line->expr) print_value(s, v, line->expr->span);
 }
 
-/* --- the table --------------------------------------------------------------------------------- */
+/* --- the table ---------------------------------------------------------------------------------
+ */
 
 static const struct Setting {
   const char *keyword;
@@ -307,8 +308,8 @@ void block_setting(Sema *s, Env *env, RunBlock *block, const Stmt *stmt) {
     const Stmt *before =
         setting->once ? name_map_put(s->arena, &block->seen, keyword, (void *)stmt) : NULL;
     if (before) {
-      Diag *d = sema_error(s, DIAG_SETTING, stmt->span, "%s stands twice in %s", keyword,
-                           block->name);
+      Diag *d =
+          sema_error(s, DIAG_SETTING, stmt->span, "%s stands twice in %s", keyword, block->name);
       diag_note(s->sink, d, before->span, "the first one");
       return;
     }
@@ -341,7 +342,8 @@ void block_expression(Sema *s, Env *env, RunBlock *block, const Stmt *stmt) {
   eval(s, env, e);
 }
 
-/* --- blocks ------------------------------------------------------------------------------------ */
+/* --- blocks ------------------------------------------------------------------------------------
+ */
 
 static uint32_t count_models(const StmtList *stmts) {
   uint32_t n = 0;
@@ -372,8 +374,7 @@ static void finish_train(Sema *s, RunBlock *block) {
 static void keep_models(Sema *s, const Env *train) {
   for (uint32_t i = 0; i < train->names->len; i++) {
     Binding *b = train->names->entries[i].value;
-    if (b->kind == BIND_MEMBER)
-      name_map_put(s->arena, &s->models, train->names->entries[i].key, b);
+    if (b->kind == BIND_MEMBER) name_map_put(s->arena, &s->models, train->names->entries[i].key, b);
   }
 }
 
@@ -383,7 +384,8 @@ static void run_block(Sema *s, SourceUnit *file, const Item *item, BlockKind kin
   Env models = {.parent = &file->env, .names = &s->models, .file = file};
   Env env = env_child(s, &models);
   env.is_body = true;
-  RunBlock block = {.kind = kind, .name = item->name, .out = out, .env = &env, .span = item->name_span};
+  RunBlock block = {
+      .kind = kind, .name = item->name, .out = out, .env = &env, .span = item->name_span};
   block.nmodels = count_models(&item->as.block);
   GraphCache cache = {0};
   State saved = s->at;
@@ -425,7 +427,8 @@ void run_blocks(Sema *s, SourceUnit *main_file) {
       const Item *item = main_file->ast->items.data[i];
       if (item->kind != ITEM_BLOCK || strcmp(item->name, names[kind]) != 0) continue;
       if (found) {
-        Diag *d = sema_error(s, DIAG_SETTING, item->name_span, "there are two %s blocks", item->name);
+        Diag *d =
+            sema_error(s, DIAG_SETTING, item->name_span, "there are two %s blocks", item->name);
         diag_note(s->sink, d, found->name_span, "the first one");
         continue;
       }

@@ -5,7 +5,8 @@
 
 #include "sema/builtin.h"
 
-/* --- compile-time functions -------------------------------------------------------------------- */
+/* --- compile-time functions --------------------------------------------------------------------
+ */
 
 static Val builtin_len(Sema *s, const Call *call) {
   Val v[1];
@@ -80,8 +81,8 @@ static Val builtin_assign_layers(Sema *s, const Call *call) {
       !want_int(s, v[1], at[1], "num_stages", &stages))
     return POISON;
   if (layers < 0 || layers > SEMA_MAX_LIST || stages < 1) {
-    sema_error(s, DIAG_TOO_LARGE, call->span, "cannot assign %" PRId64 " layers to %" PRId64 " stages",
-               layers, stages);
+    sema_error(s, DIAG_TOO_LARGE, call->span,
+               "cannot assign %" PRId64 " layers to %" PRId64 " stages", layers, stages);
     return POISON;
   }
   List *list = list_new(s, (uint32_t)layers);
@@ -155,31 +156,31 @@ static Val not_yet(Sema *s, const Call *call) {
   return POISON;
 }
 
-/* --- the table --------------------------------------------------------------------------------- */
+/* --- the table ---------------------------------------------------------------------------------
+ */
 
 static const struct {
   const char *name;
   Val (*call)(Sema *s, const Call *call);
-} table[] = {
-    {"len", builtin_len},
-    {"range", builtin_range},
-    {"size", builtin_size},
-    {"assign_layers_to_stages", builtin_assign_layers},
-    {"concatenate", builtin_concatenate},
-    {"Shard", builtin_shard},
-    {"Partial", builtin_partial},
-    {"layout", builtin_layout},
-    {"int", builtin_int},
-    {"float", builtin_float},
-    {"total_steps", builtin_total_steps},
-    {"from_local", not_yet},
-    {"to_local", not_yet},
-    {"distribute", not_yet},
-    {"scan", not_yet},
-    {"scaled_dot_product_attention", not_yet},
-    {"balance_causal", not_yet},
+} table[] = {{"len", builtin_len},
+             {"range", builtin_range},
+             {"size", builtin_size},
+             {"assign_layers_to_stages", builtin_assign_layers},
+             {"concatenate", builtin_concatenate},
+             {"Shard", builtin_shard},
+             {"Partial", builtin_partial},
+             {"layout", builtin_layout},
+             {"int", builtin_int},
+             {"float", builtin_float},
+             {"total_steps", builtin_total_steps},
+             {"from_local", not_yet},
+             {"to_local", not_yet},
+             {"distribute", not_yet},
+             {"scan", not_yet},
+             {"scaled_dot_product_attention", not_yet},
+             {"balance_causal", not_yet},
 #define X(name) {#name, builtin_##name},
-    TENSOR_BUILTINS(X)
+             TENSOR_BUILTINS(X)
 #undef X
 };
 
@@ -188,11 +189,21 @@ static const struct {
   const char *name;
   Op op;
 } aliases[] = {
-    {"mm", OP_MATMUL},         {"bmm", OP_MATMUL},     {"cat", OP_CONCAT},
-    {"view", OP_RESHAPE},      {"amax", OP_MAX},       {"amin", OP_MIN},
-    {"multiply", OP_MUL},      {"subtract", OP_SUB},   {"divide", OP_DIV},
-    {"true_divide", OP_DIV},   {"negative", OP_NEG},   {"absolute", OP_ABS},
-    {"logsigmoid", OP_LOG_SIGMOID}, {"not_equal", OP_NE}, {"greater", OP_GT},
+    {"mm", OP_MATMUL},
+    {"bmm", OP_MATMUL},
+    {"cat", OP_CONCAT},
+    {"view", OP_RESHAPE},
+    {"amax", OP_MAX},
+    {"amin", OP_MIN},
+    {"multiply", OP_MUL},
+    {"subtract", OP_SUB},
+    {"divide", OP_DIV},
+    {"true_divide", OP_DIV},
+    {"negative", OP_NEG},
+    {"absolute", OP_ABS},
+    {"logsigmoid", OP_LOG_SIGMOID},
+    {"not_equal", OP_NE},
+    {"greater", OP_GT},
     {"less", OP_LT},
 };
 

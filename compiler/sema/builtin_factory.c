@@ -1,9 +1,9 @@
 /* Factories and initialisers: values from nothing but a type.
  *
- * The type is an argument, `zeros(f32[B@dp, D])`, or, in the initialiser of a parameter, that of the
- * parameter. Random numbers depend on (seed, instance, global element index) only, so a value is the
- * same on every mesh. Where the type is Partial the value is made Replicate and redistributed: rank 0
- * of the mesh dim keeps it.
+ * The type is an argument, `zeros(f32[B@dp, D])`, or, in the initialiser of a parameter, that of
+ * the parameter. Random numbers depend on (seed, instance, global element index) only, so a value
+ * is the same on every mesh. Where the type is Partial the value is made Replicate and
+ * redistributed: rank 0 of the mesh dim keeps it.
  */
 #include <math.h>
 #include <string.h>
@@ -111,8 +111,8 @@ static Val random_numbers(Sema *s, Op op, TensorType t, double scale, double shi
 
 static bool float_type(Sema *s, const TensorType *t, const Call *call) {
   if (dtype_is_float(t->dtype)) return true;
-  sema_error(s, DIAG_OPERAND_DTYPE, call->span, "%s makes floating-point numbers, not %s", call->name,
-             dtype_name(t->dtype));
+  sema_error(s, DIAG_OPERAND_DTYPE, call->span, "%s makes floating-point numbers, not %s",
+             call->name, dtype_name(t->dtype));
   return false;
 }
 
@@ -146,8 +146,7 @@ static bool bind_two(Sema *s, const Call *call, const char *with_type, const cha
     if (v[i + 1].kind != VAL_UNSET &&
         !want_float(s, v[i + 1], at[i + 1], "the argument", &number_of[i]))
       return false;
-  return factory_type(s, v[0], call->span, call->name, made, wanted) &&
-         float_type(s, wanted, call);
+  return factory_type(s, v[0], call->span, call->name, made, wanted) && float_type(s, wanted, call);
 }
 
 Val builtin_normal(Sema *s, const Call *call) {
@@ -216,7 +215,8 @@ Val builtin_kaiming(Sema *s, const Call *call) {
   return scaled(s, call, false, true);
 }
 
-/* --- ranges ------------------------------------------------------------------------------------ */
+/* --- ranges ------------------------------------------------------------------------------------
+ */
 
 static Val ramp(Sema *s, const Call *call, Op op, double from, double by, double base) {
   TensorType made, wanted;
@@ -264,9 +264,11 @@ Val builtin_logspace(Sema *s, const Call *call) {
   return ramp(s, call, OP_LOGSPACE, n[0], spacing(call, n[0], n[1]), n[2]);
 }
 
-/* --- like another value ------------------------------------------------------------------------ */
+/* --- like another value ------------------------------------------------------------------------
+ */
 
-/* The call with the tensor replaced by its type. Partial is not taken over: the new value is whole. */
+/* The call with the tensor replaced by its type. Partial is not taken over: the new value is whole.
+ */
 static Val like(Sema *s, const Call *call, Val (*make)(Sema *, const Call *)) {
   if (!call->nargs || !val_is_tensor(call->args[0].value)) {
     sema_error(s, DIAG_VALUE_KIND, call->span, "%s takes a tensor", call->name);

@@ -30,7 +30,8 @@ static bool want_dim(Sema *s, Val v, Span span, uint32_t rank, int64_t otherwise
   if (v.kind != VAL_UNSET && !want_int(s, v, span, "dim", dim)) return false;
   int64_t given = *dim;
   if (normal_dim(dim, rank)) return true;
-  sema_error(s, DIAG_INDEX, span, "there is no dim %" PRId64 " in a tensor of %u dims", given, rank);
+  sema_error(s, DIAG_INDEX, span, "there is no dim %" PRId64 " in a tensor of %u dims", given,
+             rank);
   return false;
 }
 
@@ -124,7 +125,8 @@ Val builtin_select(Sema *s, const Call *call) {
   int64_t extent = extent_of(s, x, dim), given = index;
   if (index < 0) index += extent;
   if (index < 0 || index >= extent) {
-    sema_error(s, DIAG_INDEX, at[2], "index %" PRId64 " is outside the dim's %" PRId64, given, extent);
+    sema_error(s, DIAG_INDEX, at[2], "index %" PRId64 " is outside the dim's %" PRId64, given,
+               extent);
     return POISON;
   }
   Val r = emit_slice(s, x, dim, index, index + 1, call->span);
@@ -327,7 +329,8 @@ Val builtin_clamp(Sema *s, const Call *call) {
   if (!low && !high) return v[0];
   if (val_is_number(v[0])) {
     Val r = low ? fold_scalar(s, "max", (Val[]){v[0], v[1]}, 2, call->span) : v[0];
-    return high && r.kind != VAL_POISON ? fold_scalar(s, "min", (Val[]){r, v[2]}, 2, call->span) : r;
+    return high && r.kind != VAL_POISON ? fold_scalar(s, "min", (Val[]){r, v[2]}, 2, call->span)
+                                        : r;
   }
   if (!low) {
     v[1] = v[2];

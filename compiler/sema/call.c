@@ -123,7 +123,8 @@ Val call_value(Sema *s, Val callee, const Call *call) {
   return POISON;
 }
 
-/* --- bodies ------------------------------------------------------------------------------------ */
+/* --- bodies ------------------------------------------------------------------------------------
+ */
 
 /* Evaluates defaults, checks declared types, binds free extents. */
 static bool bind_params(Sema *s, Env *frame, const ParamList *params, const Call *call) {
@@ -164,8 +165,8 @@ static Val check_undeclared(Sema *s, Val v, Span span, const char *what) {
   if (v.kind == VAL_POISON) return v;
   const TensorType *t = tensor_type(s, v);
   if (!layout_has_partial(&t->layout)) return v;
-  Diag *d = sema_error(s, DIAG_UNDECLARED_PARTIAL, span, "%s returns a Partial value undeclared",
-                       what);
+  Diag *d =
+      sema_error(s, DIAG_UNDECLARED_PARTIAL, span, "%s returns a Partial value undeclared", what);
   diag_label(s->sink, d, "this is %s", type_print(s->arena, t));
   diag_reason(s->sink, d, "a pending reduction that leaves a body must be in its result type");
   FixCandidate *fix = ARENA_NEW(s->arena, FixCandidate);
@@ -198,9 +199,8 @@ static Val check_result(Sema *s, Env *frame, TypeExpr *const *types, uint32_t nt
   for (uint32_t i = 0; i < ntypes; i++) {
     Val r = single ? v : v.as.list->data[i];
     const char *name = arena_printf(s->arena, "the result of %s", what);
-    list->data[i] = type_is_tensor(types[i])
-                        ? match_tensor(s, frame, NULL, types[i], r, span, name)
-                        : coerce_named(s, frame, types[i], r, span, name);
+    list->data[i] = type_is_tensor(types[i]) ? match_tensor(s, frame, NULL, types[i], r, span, name)
+                                             : coerce_named(s, frame, types[i], r, span, name);
   }
   return single ? list->data[0] : val_list(list);
 }
@@ -213,8 +213,8 @@ static void lint_unused(Sema *s, Env *frame, Env *outer) {
     const char *name = frame->names->entries[i].key;
     const char *near = env_nearest(s, outer, name);
     if (!near || builtin_find(s, near)) continue;
-    Diag *d = sema_error(s, DIAG_UNUSED_BINDING, b->span, "%s binds here and is used nowhere else",
-                         name);
+    Diag *d =
+        sema_error(s, DIAG_UNUSED_BINDING, b->span, "%s binds here and is used nowhere else", name);
     diag_help(s->sink, d, b->span, near, NULL, "did you mean %s?", near);
   }
 }

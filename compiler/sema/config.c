@@ -121,7 +121,8 @@ static void report_unknown(Sema *s, const ConfigOverride *over) {
   Diag *d = sema_error(s, DIAG_CONFIG_OPTION, (Span){0}, "-D %s: no config entry has this name",
                        over->name);
   diag_reason(s->sink, d, "the entries are: %s", all.len ? all.text : "none");
-  if (near) diag_help(s->sink, d, (Span){0}, NULL, NULL, "did you mean -D %s=%s?", near, over->value);
+  if (near)
+    diag_help(s->sink, d, (Span){0}, NULL, NULL, "did you mean -D %s=%s?", near, over->value);
 }
 
 void config_finish(Sema *s) {
@@ -149,7 +150,7 @@ void config_finish(Sema *s) {
   }
 }
 
-void sema_print_config(const ConfigEntries *config, StrBuf *out) {
+void sema_print_config(const ConfigList *config, StrBuf *out) {
   for (uint32_t i = 0; i < config->len; i++) {
     const ConfigEntry *e = &config->data[i];
     strbuf_printf(out, "%s: %s = %s%s\n", e->name, e->type, e->value,

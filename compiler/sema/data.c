@@ -25,8 +25,9 @@ static bool same_batch(Sema *s, const RunBlock *block, const DataSource *source)
   if (!block->out->data.len) return true;
   const DataSource *first = &block->out->data.data[0];
   if (first->type.shape[0] == source->type.shape[0]) return true;
-  Diag *d = sema_error(s, DIAG_DATA, source->span, "%s has a batch of %" PRId64 ", %s one of %" PRId64,
-                       source->name, source->type.shape[0], first->name, first->type.shape[0]);
+  Diag *d =
+      sema_error(s, DIAG_DATA, source->span, "%s has a batch of %" PRId64 ", %s one of %" PRId64,
+                 source->name, source->type.shape[0], first->name, first->type.shape[0]);
   diag_note(s->sink, d, first->span, "dim 0 of every source is the batch");
   return false;
 }
@@ -65,7 +66,8 @@ void block_data(Sema *s, Env *env, RunBlock *block, const Stmt *stmt) {
   bool ok = bind_words(s, &call, "path type dtype? below? scale?", v, at) &&
             want_string(s, v[PATH], at[PATH], "the path", &source.path);
   if (ok && v[TYPE].kind != VAL_TYPE) {
-    sema_error(s, DIAG_DATA, at[TYPE], "a reader takes the type of a batch, as in f32[batch@dp, 784]");
+    sema_error(s, DIAG_DATA, at[TYPE],
+               "a reader takes the type of a batch, as in f32[batch@dp, 784]");
     ok = false;
   }
   if (ok && v[DTYPE].kind != VAL_UNSET) {

@@ -28,7 +28,7 @@ typedef enum ValKind {
   VAL_FLOAT,
   VAL_STRING,
   VAL_DTYPE,
-  VAL_AXIS,   /* as.s: name of a mesh dim */
+  VAL_AXIS, /* as.s: name of a mesh dim */
   VAL_MESH,
   VAL_LAYOUT, /* as.type without dtype; extents as written */
   VAL_TYPE,   /* as.type */
@@ -112,7 +112,8 @@ static inline double val_as_double(Val v) {
   return v.kind == VAL_FLOAT ? v.as.f : v.kind == VAL_BOOL ? (double)v.as.b : (double)v.as.i;
 }
 
-/* --- scopes ------------------------------------------------------------------------------------ */
+/* --- scopes ------------------------------------------------------------------------------------
+ */
 
 typedef enum BindKind {
   BIND_CONST = 1, /* parameters, members, loop variables: never rebound */
@@ -186,7 +187,8 @@ struct Method {
   const char *what; /* "MLP.forward" */
 };
 
-/* --- state ------------------------------------------------------------------------------------- */
+/* --- state -------------------------------------------------------------------------------------
+ */
 
 /* The chain of calls and instantiations that led here; lives on the C stack. */
 typedef struct Chain {
@@ -242,18 +244,19 @@ struct Sema {
   uint32_t expr_depth;
   GraphCache *init_cache;
   struct Signature **signatures; /* by Op, built when first called */
-  NameMap var_names; /* name -> index + 1 */
+  NameMap var_names;             /* name -> index + 1 */
   VEC(VarInfo) var_info;
   VEC(const Fn *) fns;
   VEC(const char *) defines_used;
   struct RunBlock *block; /* being elaborated, or NULL */
-  NameMap models;      /* of train, for eval and infer: name -> Binding */
+  NameMap models;         /* of train, for eval and infer: name -> Binding */
 };
 
-/* --- values (value.c) -------------------------------------------------------------------------- */
+/* --- values (value.c) --------------------------------------------------------------------------
+ */
 
-const char *val_kind_name(Val v);                   /* "an int", "a tensor" */
-const char *val_print(Sema *s, Val v);              /* as source text where it has one */
+const char *val_kind_name(Val v);      /* "an int", "a tensor" */
+const char *val_print(Sema *s, Val v); /* as source text where it has one */
 bool val_equal(Val a, Val b);
 List *list_new(Sema *s, uint32_t len);
 Val val_list(const List *list);
@@ -272,7 +275,8 @@ bool want_ints(Sema *s, Val v, Span span, const char *what, int64_t *out, uint32
  * that the mesh lacks gives none. False after a report. */
 bool want_axis(Sema *s, Val v, const Mesh *mesh, Span span, bool missing_is_none, int *axis);
 
-/* --- diagnostics (env.c) ----------------------------------------------------------------------- */
+/* --- diagnostics (env.c) -----------------------------------------------------------------------
+ */
 
 /* diag_emit with the chain of instantiations as notes; add further lines before returning. */
 Diag *sema_error(Sema *s, DiagCode code, Span span, const char *fmt, ...)
@@ -283,9 +287,10 @@ void sema_note_chain(Sema *s, uint32_t first);
 const char *env_nearest(Sema *s, const Env *env, const char *name);
 const char *source_text(Sema *s, Span span); /* the text of a span, on one line */
 
-/* --- names (env.c) ----------------------------------------------------------------------------- */
+/* --- names (env.c) -----------------------------------------------------------------------------
+ */
 
-Env env_child(Sema *s, Env *parent); /* with a map of its own */
+Env env_child(Sema *s, Env *parent);                    /* with a map of its own */
 Binding *env_find(Sema *s, Env *env, const char *name); /* user names only; NULL when absent */
 /* Declares; reports a redeclaration in the same scope or of a mesh dim. */
 Binding *env_declare(Sema *s, Env *env, const char *name, BindKind kind, Val value, Span span);
@@ -295,7 +300,8 @@ Val env_lookup(Sema *s, Env *env, const char *name, Span span); /* reports unkno
 Val binding_value(Sema *s, SourceUnit *file, Binding *b, const char *name);
 void env_mark_used(Env *env, const char *name);
 
-/* --- expressions (eval.c, arith.c, index.c) ---------------------------------------------------- */
+/* --- expressions (eval.c, arith.c, index.c) ----------------------------------------------------
+ */
 
 Val eval(Sema *s, Env *env, const Expr *e);
 Val eval_binary(Sema *s, BinaryOp op, Val a, Val b, Span span, Span a_span, Span b_span);
@@ -309,13 +315,14 @@ bool eval_iterable(Sema *s, Env *env, const Expr *e, const List **out);
 const char *path_join(Sema *s, const char *path, const char *name);
 const char *path_index(Sema *s, const char *path, uint32_t i);
 
-/* --- calls (call.c) ---------------------------------------------------------------------------- */
+/* --- calls (call.c) ----------------------------------------------------------------------------
+ */
 
 typedef struct CallArg {
   const char *name; /* NULL = positional */
   bool is_key;      /* `tp: Shard(0)` */
   Val value;
-  Span span;        /* of the value */
+  Span span; /* of the value */
 } CallArg;
 
 typedef struct Call {
@@ -323,12 +330,12 @@ typedef struct Call {
   const char *name; /* of what is called, for messages */
   const CallArg *args;
   uint32_t nargs;
-  Span span;        /* whole call */
+  Span span; /* whole call */
 } Call;
 
 typedef struct ParamSpec {
-  const char *name;   /* interned */
-  const char *also;   /* a second accepted name, interned, or NULL */
+  const char *name; /* interned */
+  const char *also; /* a second accepted name, interned, or NULL */
   bool required;
 } ParamSpec;
 
@@ -356,7 +363,8 @@ Val call_body(Sema *s, const char *what, const char *path, const ParamList *para
 Val call_instance(Sema *s, Instance *inst, const Call *call);
 Val call_method(Sema *s, const Method *m, const Call *call);
 
-/* --- modules (module.c, param.c) --------------------------------------------------------------- */
+/* --- modules (module.c, param.c) ---------------------------------------------------------------
+ */
 
 Val instantiate(Sema *s, const ModuleDef *def, const Call *call);
 Val instance_member(Sema *s, Instance *inst, const char *name); /* VAL_UNSET when it has none */
@@ -365,14 +373,15 @@ void declare_param(Sema *s, Env *env, Instance *inst, Level *level, const Stmt *
 /* Foreign names for the variables since `first_var`, all of which lie under `path`. */
 void apply_renames(Sema *s, const Stmt *stmt, const char *path, uint32_t first_var);
 
-/* --- statements (stmt.c) ----------------------------------------------------------------------- */
+/* --- statements (stmt.c) -----------------------------------------------------------------------
+ */
 
 typedef enum BodyKind { BODY_FUNCTION = 1, BODY_MODULE, BODY_BLOCK } BodyKind;
 
 typedef struct Body {
   BodyKind kind;
-  Instance *instance;  /* MODULE */
-  Level *level;        /* MODULE: where members are declared */
+  Instance *instance;     /* MODULE */
+  Level *level;           /* MODULE: where members are declared */
   struct RunBlock *block; /* BLOCK */
   bool returned;
   Val result;
@@ -381,7 +390,8 @@ typedef struct Body {
 
 void exec_stmts(Sema *s, Env *env, const StmtList *stmts, Body *body);
 
-/* --- types (type.c) ---------------------------------------------------------------------------- */
+/* --- types (type.c) ----------------------------------------------------------------------------
+ */
 
 /* Converts a compile-time argument to a named type: int, axis?, ... Gives poison after a report. */
 Val coerce_named(Sema *s, Env *env, const TypeExpr *t, Val v, Span span, const char *what);
@@ -397,12 +407,14 @@ Val match_tensor(Sema *s, Env *env, Env *bind, const TypeExpr *t, Val v, Span sp
 DType dtype_map(const Sema *s, DType t); /* --widen */
 bool eval_placement(Sema *s, Env *env, const Expr *e, Val *out);
 
-/* --- tensors (emit.c) -------------------------------------------------------------------------- */
+/* --- tensors (emit.c) --------------------------------------------------------------------------
+ */
 
 /* The graph value of a tensor or variable; false after a report (no graph here, not a tensor). */
 bool as_tensor(Sema *s, Val v, Span span, const char *what, ValueId *out);
 const TensorType *tensor_type(Sema *s, Val v); /* of TENSOR or VAR */
-/* Builds a node by inference; results as VAL_TENSOR or a VAL_LIST of them; poison after an error. */
+/* Builds a node by inference; results as VAL_TENSOR or a VAL_LIST of them; poison after an error.
+ */
 Val emit(Sema *s, Op op, const ValueId *operands, uint32_t noperands, const Attr *attrs,
          uint32_t nattrs, Span span, const Span *spans);
 Val emit1(Sema *s, Op op, ValueId x, const Attr *attrs, uint32_t nattrs, Span span);
@@ -424,7 +436,8 @@ void name_value(Sema *s, Val v, const char *name);
 /* Applies the overlay to the value of an expression. */
 Val overlay_value(Sema *s, Val v, Span span);
 
-/* --- operators and built-in functions (opcall.c, builtin_*.c) ---------------------------------- */
+/* --- operators and built-in functions (opcall.c, builtin_*.c) ----------------------------------
+ */
 
 struct Builtin {
   const char *name;
@@ -437,11 +450,12 @@ void builtins_init(Sema *s);
 const Builtin *builtin_find(const Sema *s, const char *name);
 Val call_op(Sema *s, Op op, const Call *call);
 /* All operands to one element type (literals) and the check that they agree. */
-bool unify_operands(Sema *s, Op op, const Val *values, const Span *spans, uint32_t n,
-                    ValueId *out, Span span);
+bool unify_operands(Sema *s, Op op, const Val *values, const Span *spans, uint32_t n, ValueId *out,
+                    Span span);
 bool normal_dim(int64_t *dim, uint32_t rank);
 
-/* --- files, configuration, meshes (load.c, config.c, meshes.c) --------------------------------- */
+/* --- files, configuration, meshes (load.c, config.c, meshes.c) ---------------------------------
+ */
 
 SourceUnit *load_main(Sema *s);
 SourceUnit *load_library(Sema *s, const char *name, Span span);
@@ -454,7 +468,8 @@ Val mesh_member_call(Sema *s, const Mesh *mesh, const char *name, const Call *ca
 bool mesh_usable(Sema *s, const Mesh *mesh, Span span);
 const Mesh *mesh_select(Sema *s, const Mesh *mesh, const Val *axes, uint32_t n, Span span);
 
-/* --- blocks (block.c, data.c, metric.c, optim.c, sweep.c) --------------------------------------- */
+/* --- blocks (block.c, data.c, metric.c, optim.c, sweep.c) ---------------------------------------
+ */
 
 typedef enum BlockKind { BLOCK_TRAIN = 1, BLOCK_EVAL, BLOCK_INFER } BlockKind;
 
@@ -463,10 +478,10 @@ typedef struct RunBlock {
   const char *name;
   ProgramBlock *out;
   Env *env;
-  uint32_t nmodels;            /* model statements */
-  NameMap seen;                /* settings that stand once -> Stmt */
-  NameMap metrics;             /* names that are taken */
-  const Stmt *optimizer;       /* evaluated last: schedules may ask for the number of steps */
+  uint32_t nmodels;      /* model statements */
+  NameMap seen;          /* settings that stand once -> Stmt */
+  NameMap metrics;       /* names that are taken */
+  const Stmt *optimizer; /* evaluated last: schedules may ask for the number of steps */
   Span span;
 } RunBlock;
 

@@ -13,9 +13,9 @@ void begin_graph(Sema *s, Graph *g, GraphCache *cache) {
 
 static bool need_graph(Sema *s, Span span) {
   if (s->at.graph) return true;
-  Diag *d = sema_error(s, DIAG_TENSOR_OUTSIDE, span, "tensors are computed in functions and blocks");
-  diag_reason(s->sink, d,
-              "this code runs once, in the compiler; a module computes in its forward");
+  Diag *d =
+      sema_error(s, DIAG_TENSOR_OUTSIDE, span, "tensors are computed in functions and blocks");
+  diag_reason(s->sink, d, "this code runs once, in the compiler; a module computes in its forward");
   return false;
 }
 
@@ -41,8 +41,8 @@ static Val results_of(Sema *s, NodeId id) {
 
 static Val infer_and_add(Sema *s, Op op, const ValueId *operands, uint32_t n, const Attr *attrs,
                          uint32_t nattrs, Span span, const Span *spans) {
-  NodeId id = infer_add(s->at.graph, s->sink, op, operands, n, attrs, nattrs, span, spans,
-                        s->at.scope);
+  NodeId id =
+      infer_add(s->at.graph, s->sink, op, operands, n, attrs, nattrs, span, spans, s->at.scope);
   return results_of(s, id);
 }
 
@@ -110,8 +110,8 @@ ValueId emit_const(Sema *s, DType dtype, double value, const Mesh *mesh, Span sp
   uint32_t have;
   if (id_map_get(&s->at.cache->consts, key, &have)) return have;
   TensorType t = {.dtype = dtype, .mesh = mesh};
-  ValueId v = emit_typed(s, OP_CONST, (Attr[]){ATTR_I(DTYPE, dtype), ATTR_F(VALUE, value)}, 2, &t,
-                         span);
+  ValueId v =
+      emit_typed(s, OP_CONST, (Attr[]){ATTR_I(DTYPE, dtype), ATTR_F(VALUE, value)}, 2, &t, span);
   id_map_put(s->arena, &s->at.cache->consts, key, v);
   return v;
 }

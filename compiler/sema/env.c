@@ -1,8 +1,8 @@
 /* Scopes, names, and errors with the chain of instantiations. See elab.h.
  *
  * A name is sought from the inside out: blocks of a body, the body, members of the module level by
- * level, the file; then mesh dims, then what is built in. Mesh dims and built-in names come last, so
- * that library code may use any names; in files of the program a mesh dim cannot be redeclared.
+ * level, the file; then mesh dims, then what is built in. Mesh dims and built-in names come last,
+ * so that library code may use any names; in files of the program a mesh dim cannot be redeclared.
  */
 #include <stdarg.h>
 #include <string.h>
@@ -44,7 +44,8 @@ const char *source_text(Sema *s, Span span) {
   return text;
 }
 
-/* --- scopes ------------------------------------------------------------------------------------ */
+/* --- scopes ------------------------------------------------------------------------------------
+ */
 
 Env env_child(Sema *s, Env *parent) {
   return (Env){.parent = parent,
@@ -83,8 +84,8 @@ Binding *env_declare(Sema *s, Env *env, const char *name, BindKind kind, Val val
     return old;
   }
   if (env->file && !env->file->library && s->world && mesh_axis(s->world, name) >= 0) {
-    Diag *d = sema_error(s, DIAG_AXIS_REDECLARED, span, "%s is a dim of mesh %s", name,
-                         s->world->name);
+    Diag *d =
+        sema_error(s, DIAG_AXIS_REDECLARED, span, "%s is a dim of mesh %s", name, s->world->name);
     diag_reason(s->sink, d, "the dims of the mesh are names of the whole program");
   }
   return env_set(s, env, name, kind, value, span);

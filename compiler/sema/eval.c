@@ -18,7 +18,8 @@ bool eval_condition(Sema *s, Env *env, const Expr *e, const char *what, bool *ou
   if (val_is_tensor(v)) {
     Diag *d = sema_error(s, DIAG_TENSOR_CONDITION, e->span, "%s cannot depend on a tensor", what);
     diag_reason(s->sink, d, "it is decided by the compiler; tensors have values only at run time");
-    diag_help(s->sink, d, (Span){0}, NULL, NULL, "to choose per element use where(condition, a, b)");
+    diag_help(s->sink, d, (Span){0}, NULL, NULL,
+              "to choose per element use where(condition, a, b)");
     return false;
   }
   return want_bool(s, v, e->span, what, out);
@@ -91,7 +92,8 @@ static Val file_member(Sema *s, SourceUnit *file, const Expr *e) {
   const char *name = e->as.member.name;
   Binding *b = name_map_get(&file->names, name);
   if (b) return binding_value(s, file, b, name);
-  Diag *d = sema_error(s, DIAG_UNKNOWN_NAME, e->as.member.name_span, "%s has no %s", file->path, name);
+  Diag *d =
+      sema_error(s, DIAG_UNKNOWN_NAME, e->as.member.name_span, "%s has no %s", file->path, name);
   Env only = {.names = &file->names};
   const char *near = env_nearest(s, &only, name);
   if (near && name_map_has(&file->names, near))
@@ -137,8 +139,7 @@ static Val eval_member(Sema *s, Env *env, const Expr *e) {
                          e->as.member.name);
     Env only = {.names = &env->file->config};
     const char *near = env_nearest(s, &only, e->as.member.name);
-    if (near)
-      diag_help(s->sink, d, e->as.member.name_span, near, NULL, "did you mean %s?", near);
+    if (near) diag_help(s->sink, d, e->as.member.name_span, near, NULL, "did you mean %s?", near);
     return POISON;
   }
   Val base = eval(s, env, base_expr);
@@ -234,8 +235,8 @@ static Val eval_kind(Sema *s, Env *env, const Expr *e) {
   case EXPR_BINARY: {
     Val a = eval(s, env, e->as.binary.left);
     /* `and`, `or` on compile-time values stop at the first that decides. */
-    if (a.kind == VAL_BOOL && ((e->as.binary.op == BINARY_AND && !a.as.b) ||
-                               (e->as.binary.op == BINARY_OR && a.as.b)))
+    if (a.kind == VAL_BOOL &&
+        ((e->as.binary.op == BINARY_AND && !a.as.b) || (e->as.binary.op == BINARY_OR && a.as.b)))
       return a;
     Val b = eval(s, env, e->as.binary.right);
     return eval_binary(s, e->as.binary.op, a, b, e->span, e->as.binary.left->span,

@@ -41,7 +41,8 @@ static bool element_index(Sema *s, Val v, Span span, int64_t extent, int64_t *ou
   int64_t given = *out;
   if (*out < 0) *out += extent;
   if (*out >= 0 && *out < extent) return true;
-  sema_error(s, DIAG_INDEX, span, "index %" PRId64 " is outside the extent %" PRId64, given, extent);
+  sema_error(s, DIAG_INDEX, span, "index %" PRId64 " is outside the extent %" PRId64, given,
+             extent);
   return false;
 }
 

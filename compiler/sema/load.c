@@ -43,8 +43,8 @@ static SourceUnit *find_library(Sema *s, const char *name, Span span) {
   StrBuf tried;
   strbuf_init(&tried, s->arena);
   for (uint32_t i = 0; i <= s->options->ninclude_paths; i++) {
-    const char *folder = i < s->options->ninclude_paths ? s->options->include_paths[i]
-                                                        : s->options->stdlib;
+    const char *folder =
+        i < s->options->ninclude_paths ? s->options->include_paths[i] : s->options->stdlib;
     if (!folder) continue;
     const char *path = in_folder(s, folder, file);
     strbuf_printf(&tried, "%s%s", tried.len ? ", " : "", path);
@@ -63,8 +63,8 @@ SourceUnit *load_library(Sema *s, const char *name, Span span) {
 static SourceUnit *import_file(Sema *s, const SourceUnit *from, const Item *item) {
   if (!item->as.import.quoted) return find_library(s, item->as.import.path, item->span);
   const char *name = item->as.import.path;
-  const char *path = *name == '/' ? intern(s->names, name)
-                                  : in_folder(s, folder_of(s, from->path), name);
+  const char *path =
+      *name == '/' ? intern(s->names, name) : in_folder(s, folder_of(s, from->path), name);
   SourceUnit *have = name_map_get(&s->files_by_path, path);
   if (have) return have;
   uint32_t source = open_source(s, path);
@@ -93,7 +93,8 @@ static const char *import_name(Sema *s, const Item *item) {
   size_t len = strcspn(base, ".");
   size_t good = strspn(base, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
   if (len && good >= len && (*base < '0' || *base > '9')) return intern_n(s->names, base, len);
-  Diag *d = sema_error(s, DIAG_IMPORT, item->span, "the name of %s is no name of the language", path);
+  Diag *d =
+      sema_error(s, DIAG_IMPORT, item->span, "the name of %s is no name of the language", path);
   diag_help(s->sink, d, (Span){0}, NULL, NULL, "give it one: import \"%s\" as blocks", path);
   return NULL;
 }

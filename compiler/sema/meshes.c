@@ -57,14 +57,17 @@ static bool apply_option(Sema *s, Mesh *mesh, const char *text, size_t len, int 
 static bool apply_auto(Sema *s, Mesh *mesh, int axis) {
   int64_t others = 1;
   for (uint32_t a = 0; a < mesh->naxes; a++)
-    if ((int)a != axis && __builtin_mul_overflow(others, mesh->size[a], &others)) others = MAX_RANKS + 1;
+    if ((int)a != axis && __builtin_mul_overflow(others, mesh->size[a], &others))
+      others = MAX_RANKS + 1;
   if (s->options->ranks < 1) {
     option_fault(s, "--mesh: %s=auto needs the number of ranks", mesh->axis[axis]);
     return false;
   }
   if (s->options->ranks % others != 0) {
-    option_fault(s, "--mesh: %s", arena_printf(s->arena, "%" PRId64 " ranks do not divide by the other dims, %" PRId64,
-                                               s->options->ranks, others));
+    option_fault(s, "--mesh: %s",
+                 arena_printf(s->arena,
+                              "%" PRId64 " ranks do not divide by the other dims, %" PRId64,
+                              s->options->ranks, others));
     return false;
   }
   mesh->size[axis] = s->options->ranks / others;
@@ -174,8 +177,7 @@ void mesh_declare(Sema *s) {
       const Item *item = file->ast->items.data[i];
       if (item->kind != ITEM_MESH) continue;
       if (world) {
-        Diag *d = sema_error(s, DIAG_UNSUPPORTED, item->span,
-                             "a second mesh is not supported yet");
+        Diag *d = sema_error(s, DIAG_UNSUPPORTED, item->span, "a second mesh is not supported yet");
         diag_note(s->sink, d, span, "the mesh of the program");
         continue;
       }
@@ -183,8 +185,7 @@ void mesh_declare(Sema *s) {
       world = declared_mesh(s, file, item);
       apply_options(s, world);
       count_ranks(s, world, span);
-      if (item->as.mesh.ranks && world->nranks > 1)
-        rank_list(s, file, world, item->as.mesh.ranks);
+      if (item->as.mesh.ranks && world->nranks > 1) rank_list(s, file, world, item->as.mesh.ranks);
     }
   }
   if (!world) {
@@ -196,8 +197,7 @@ void mesh_declare(Sema *s) {
   for (uint32_t f = 0; f < s->files.len; f++) {
     Env *env = &s->files.data[f]->env;
     Val v = {.kind = VAL_MESH, .as.mesh = world};
-    if (!name_map_has(env->names, world->name))
-      env_set(s, env, world->name, BIND_CONST, v, span);
+    if (!name_map_has(env->names, world->name)) env_set(s, env, world->name, BIND_CONST, v, span);
   }
   check_names(s, world, span);
   s->world = s->program->world = s->at.mesh = world;
@@ -206,8 +206,8 @@ void mesh_declare(Sema *s) {
 
 bool mesh_usable(Sema *s, const Mesh *mesh, Span span) {
   if (mesh == s->world) return true;
-  Diag *d = sema_error(s, DIAG_UNSUPPORTED, span,
-                       "a program on more than one mesh is not supported yet");
+  Diag *d =
+      sema_error(s, DIAG_UNSUPPORTED, span, "a program on more than one mesh is not supported yet");
   diag_reason(s->sink, d, "this is %s, the program is on %s", mesh_print(s->arena, mesh),
               mesh_print(s->arena, s->world));
   return false;

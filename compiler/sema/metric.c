@@ -2,9 +2,9 @@
  *
  * The last batch may be short; the run-time pads it. A metric must therefore be a mean, a sum or a
  * cross_entropy over samples. It is taken apart into a sum over the valid samples and a count of
- * them, each an output of its own; the run-time adds both over all batches and divides once. The mask
- * comes from a data source with reader "valid": element i of its N is true when sample i / (N /
- * batch) of this batch is real.
+ * them, each an output of its own; the run-time adds both over all batches and divides once. The
+ * mask comes from a data source with reader "valid": element i of its N is true when sample i / (N
+ * / batch) of this batch is real.
  */
 #include <string.h>
 
@@ -29,6 +29,7 @@ static ValueId valid_mask(Sema *s, RunBlock *block, const TensorType *like, Span
   if (index == block->out->data.len) {
     DataSource source = {.name = intern(s->names, "__valid"),
                          .reader = intern(s->names, "valid"),
+                         .path = "",
                          .type = t,
                          .scale = 1,
                          .span = span};
@@ -41,8 +42,7 @@ static ValueId valid_mask(Sema *s, RunBlock *block, const TensorType *like, Span
 /* The sum of all elements, whole on every rank, handed out. */
 static void output_total(Sema *s, Val v, const char *name, const char *role, Span span) {
   if (v.kind == VAL_POISON) return;
-  if (value_type(s->at.graph, v.as.tensor)->rank)
-    v = emit1(s, OP_SUM, v.as.tensor, NULL, 0, span);
+  if (value_type(s->at.graph, v.as.tensor)->rank) v = emit1(s, OP_SUM, v.as.tensor, NULL, 0, span);
   if (v.kind == VAL_POISON) return;
   TensorType whole = *value_type(s->at.graph, v.as.tensor);
   whole.layout = (Layout){0};
@@ -102,8 +102,7 @@ static void split_cross_entropy(Sema *s, RunBlock *block, const char *name, cons
   for (uint32_t i = 0; i < node->nattrs; i++)
     if (node->attrs[i].key != ATTR_REDUCTION) attrs[nattrs++] = node->attrs[i];
   attrs[nattrs++] = ATTR_S(REDUCTION, intern(s->names, "none"));
-  Val losses =
-      emit(s, OP_CROSS_ENTROPY, (ValueId[]){logits, labels}, 2, attrs, nattrs, span, NULL);
+  Val losses = emit(s, OP_CROSS_ENTROPY, (ValueId[]){logits, labels}, 2, attrs, nattrs, span, NULL);
   if (losses.kind == VAL_POISON) return;
   Val mask = mask_for(s, block, labels, span);
   output_total(s, masked(s, mask, losses.as.tensor, span), name, "sum", span);

@@ -2,8 +2,8 @@
  *
  * An instance has one level per class of its chain, the named module first. Each level has names of
  * its own, so a derived `in` does not disturb the base's `in`; code of a level sees its own names,
- * then those of its bases, then the file it was written in. Members and methods seen from outside, and
- * methods called from anywhere, are those of the most derived level that has them.
+ * then those of its bases, then the file it was written in. Members and methods seen from outside,
+ * and methods called from anywhere, are those of the most derived level that has them.
  */
 #include <string.h>
 
@@ -12,7 +12,8 @@
 static bool build_level(Sema *s, Instance *inst, const ModuleDef *def, const Call *call);
 
 /* The base call with the arguments that the derived module passes on. */
-static bool call_base(Sema *s, Instance *inst, Level *level, const Call *call, const ArgRest *rest) {
+static bool call_base(Sema *s, Instance *inst, Level *level, const Call *call,
+                      const ArgRest *rest) {
   const Expr *e = level->def->item->as.module.base;
   bool is_call = e->kind == EXPR_CALL;
   Val base = eval(s, &level->env, is_call ? e->as.call.callee : e);
@@ -104,8 +105,8 @@ static bool build_level(Sema *s, Instance *inst, const ModuleDef *def, const Cal
   }
   Level *level = ARENA_NEW(s->arena, Level);
   level->def = def;
-  level->env = (Env){
-      .parent = &def->file->env, .names = &level->names, .file = def->file, .instance = inst};
+  level->env =
+      (Env){.parent = &def->file->env, .names = &level->names, .file = def->file, .instance = inst};
   uint32_t k = inst->levels.len;
   VEC_PUSH(s->arena, &inst->levels, level);
   ArgRest rest = {0};
@@ -120,8 +121,7 @@ static bool build_level(Sema *s, Instance *inst, const ModuleDef *def, const Cal
 Val instantiate(Sema *s, const ModuleDef *def, const Call *call) {
   if (call_too_deep(s, call->span, def->what)) return POISON;
   State saved = s->at;
-  Chain chain = {
-      .parent = saved.chain, .what = def->what, .path = saved.path, .call = call->span};
+  Chain chain = {.parent = saved.chain, .what = def->what, .path = saved.path, .call = call->span};
   s->at.depth++;
   s->at.chain = &chain;
   s->at.graph = NULL; /* a module body computes no tensors */

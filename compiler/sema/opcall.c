@@ -86,7 +86,8 @@ static const Signature *signature_of(Sema *s, Op op) {
   return s->signatures[op] = sig;
 }
 
-/* --- attributes -------------------------------------------------------------------------------- */
+/* --- attributes --------------------------------------------------------------------------------
+ */
 
 static bool attr_value(Sema *s, AttrKey key, Val v, Span span, Attr *out) {
   const char *what = attr_name(key);
@@ -130,7 +131,8 @@ static bool attr_value(Sema *s, AttrKey key, Val v, Span span, Attr *out) {
   return false;
 }
 
-/* --- operands ---------------------------------------------------------------------------------- */
+/* --- operands ----------------------------------------------------------------------------------
+ */
 
 static bool needs_one_dtype(Op op, uint32_t operand) {
   const OpInfo *info = op_info(op);
@@ -140,8 +142,8 @@ static bool needs_one_dtype(Op op, uint32_t operand) {
 }
 
 static bool report_dtypes(Sema *s, Op op, DType a, Span a_span, DType b, Span b_span, Span span) {
-  Diag *d = sema_error(s, DIAG_OPERAND_DTYPE, span, "%s takes one element type, not %s and %s", op_name(op),
-                       dtype_name(a), dtype_name(b));
+  Diag *d = sema_error(s, DIAG_OPERAND_DTYPE, span, "%s takes one element type, not %s and %s",
+                       op_name(op), dtype_name(a), dtype_name(b));
   diag_reason(s->sink, d, "element types are never converted silently");
   bool first = dtype_widens(a, b); /* the narrower side is the one to convert */
   Span narrow = first ? a_span : b_span;
@@ -176,14 +178,16 @@ bool unify_operands(Sema *s, Op op, const Val *values, const Span *spans, uint32
     const TensorType *t = tensor_type(s, values[i]);
     mesh = t->mesh;
     if (!needs_one_dtype(op, i)) continue;
-    if (dtype && t->dtype != dtype) return report_dtypes(s, op, dtype, dtype_span, t->dtype, spans[i], span);
+    if (dtype && t->dtype != dtype)
+      return report_dtypes(s, op, dtype, dtype_span, t->dtype, spans[i], span);
     dtype = t->dtype;
     dtype_span = spans[i];
   }
   for (uint32_t i = 0; i < n; i++) {
     bool literal = val_is_number(values[i]);
     if (!literal || !pointwise) {
-      ok &= as_tensor(s, values[i], spans[i], arena_printf(s->arena, "operand %u of %s", i + 1, op_name(op)), &out[i]);
+      ok &= as_tensor(s, values[i], spans[i],
+                      arena_printf(s->arena, "operand %u of %s", i + 1, op_name(op)), &out[i]);
       continue;
     }
     bool condition = op == OP_WHERE && i == 0;

@@ -26,8 +26,9 @@ static void initialise(Sema *s, Env *env, const Stmt *stmt, uint32_t index) {
     CallArg args[] = {{.value = val_type(s, VAL_TYPE, &var.type), .span = span},
                       {.value = v, .span = span}};
     Call call = {.env = env, .name = "full", .args = args, .nargs = 2, .span = span};
-    v = call_value(s, (Val){.kind = VAL_BUILTIN, .as.builtin = builtin_find(s, intern(s->names, "full"))},
-                   &call);
+    v = call_value(
+        s, (Val){.kind = VAL_BUILTIN, .as.builtin = builtin_find(s, intern(s->names, "full"))},
+        &call);
   }
   ValueId id;
   if (as_tensor(s, v, span, "the initial value", &id)) {
@@ -36,8 +37,8 @@ static void initialise(Sema *s, Env *env, const Stmt *stmt, uint32_t index) {
       graph_add(s->at.graph, OP_ASSIGN, &id, 1, (Attr[]){ATTR_I(VAR, index)}, 1, NULL, 0, span,
                 s->at.scope);
     } else {
-      Diag *d = sema_error(s, DIAG_DECLARED_SHAPE, span, "the initial value of %s is of another type",
-                           stmt->as.param.name);
+      Diag *d = sema_error(s, DIAG_DECLARED_SHAPE, span,
+                           "the initial value of %s is of another type", stmt->as.param.name);
       diag_label(s->sink, d, "this is %s", type_print(s->arena, t));
       diag_note(s->sink, d, stmt->as.param.type->span, "declared as %s",
                 type_print(s->arena, &var.type));
@@ -125,7 +126,8 @@ void declare_param(Sema *s, Env *env, Instance *inst, Level *level, const Stmt *
     env_declare(s, &level->env, stmt->as.param.name, BIND_MEMBER, v, stmt->as.param.name_span);
 }
 
-/* --- rename ------------------------------------------------------------------------------------ */
+/* --- rename ------------------------------------------------------------------------------------
+ */
 
 enum { MAX_HOLES = 8 };
 typedef struct Holes {

@@ -114,7 +114,8 @@ static bool take_option(Sema *s, const CallArg *arg, Options *options) {
       return true;
     }
     if (arg->value.kind != VAL_DTYPE) {
-      sema_error(s, DIAG_VALUE_KIND, arg->span, "%s must be an element type such as bf16", arg->name);
+      sema_error(s, DIAG_VALUE_KIND, arg->span, "%s must be an element type such as bf16",
+                 arg->name);
       return false;
     }
     a->as.i = arg->value.as.dtype;
@@ -163,8 +164,7 @@ Val builtin_redistribute(Sema *s, const Call *call) {
   if (!ok) return POISON;
   if (type_equal(value_type(s->at.graph, x), &to)) return val_tensor(x);
   options.attrs[options.n++] = ATTR_T(TYPE, &to);
-  return emit(s, OP_REDISTRIBUTE, &x, 1, options.attrs, options.n, call->span,
-              &call->args[0].span);
+  return emit(s, OP_REDISTRIBUTE, &x, 1, options.attrs, options.n, call->span, &call->args[0].span);
 }
 
 Val redistribute_full(Sema *s, Val v, Span span) {

@@ -44,15 +44,11 @@ static void check_alone(Sema *s, const Fn *fn) {
     ok &= eval_type(s, env, params->data[p].type, &t);
     if (!ok) break;
     ValueId x = emit_typed(s, OP_INPUT, (Attr[]){ATTR_T(TYPE, &t)}, 1, &t, params->data[p].span);
-    args[n++] = (CallArg){.name = params->data[p].name,
-                          .value = val_tensor(x),
-                          .span = params->data[p].span};
+    args[n++] = (CallArg){
+        .name = params->data[p].name, .value = val_tensor(x), .span = params->data[p].span};
   }
-  Call call = {.env = env,
-               .name = fn->item->name,
-               .args = args,
-               .nargs = n,
-               .span = fn->item->name_span};
+  Call call = {
+      .env = env, .name = fn->item->name, .args = args, .nargs = n, .span = fn->item->name_span};
   if (ok) call_value(s, (Val){.kind = VAL_FN, .as.fn = fn}, &call);
   s->at = saved;
 }

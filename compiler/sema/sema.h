@@ -37,7 +37,7 @@ typedef struct ConfigEntry {
   bool overridden;                 /* by -D */
   Span span;
 } ConfigEntry;
-typedef VEC(ConfigEntry) ConfigEntries;
+typedef VEC(ConfigEntry) ConfigList;
 
 typedef struct SemaOptions {
   const char *main_path; /* sought among the sources by path first, then read */
@@ -51,7 +51,7 @@ typedef struct SemaOptions {
   bool widen;         /* every f32 becomes f64 */
   bool assume_two;    /* every mesh dim of size 1 taken as 2: finds what a mesh of ones hides */
   const FixCandidate *overlay; /* NULL, or: redistribute that operand of that node as said */
-  ConfigEntries *config;          /* NULL, or where config entries are listed (in the arena) */
+  ConfigList *config;          /* NULL, or where config entries are listed (in the arena) */
 } SemaOptions;
 
 /* Elaborates a program. Never NULL; it is complete only when `sink->errors` did not grow. Files are
@@ -61,6 +61,6 @@ Program *sema_run(const SemaOptions *options, Arena *arena, Interner *names, Sou
                   DiagSink *sink);
 
 /* "name: type = value" lines. */
-void sema_print_config(const ConfigEntries *config, StrBuf *out);
+void sema_print_config(const ConfigList *config, StrBuf *out);
 
 #endif

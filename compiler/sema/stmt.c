@@ -12,8 +12,8 @@ static void exec_let(Sema *s, Env *env, const Stmt *stmt, Body *body) {
   const char *path = s->at.path;
   if (body->kind != BODY_FUNCTION && names->len == 1) {
     s->at.naming = true;
-    s->at.path = path_join(s, body->kind == BODY_MODULE ? body->instance->path : "",
-                           names->data[0].text);
+    s->at.path =
+        path_join(s, body->kind == BODY_MODULE ? body->instance->path : "", names->data[0].text);
   }
   Val v = eval(s, env, stmt->as.let.value);
   s->at.path = path;

@@ -15,7 +15,8 @@ bool type_is_tensor(const TypeExpr *t) {
   return t->name && strcmp(t->name, "any") == 0;
 }
 
-/* --- compile-time types ------------------------------------------------------------------------ */
+/* --- compile-time types ------------------------------------------------------------------------
+ */
 
 static Val wrong(Sema *s, Val v, Span span, const char *what, const char *wanted) {
   if (v.kind != VAL_POISON)
@@ -69,13 +70,15 @@ Val coerce_named(Sema *s, Env *env, const TypeExpr *t, Val v, Span span, const c
     return ok ? v : wrong(s, v, span, what, "a module");
   }
   Diag *d = sema_error(s, DIAG_UNKNOWN_TYPE, t->span, "unknown type %s", name);
-  diag_reason(s->sink, d,
-              "compile-time types are int float bool string axis mesh layout list dtype module any; "
-              "tensor types look like f32[B@dp, D]");
+  diag_reason(
+      s->sink, d,
+      "compile-time types are int float bool string axis mesh layout list dtype module any; "
+      "tensor types look like f32[B@dp, D]");
   return POISON;
 }
 
-/* --- layouts ----------------------------------------------------------------------------------- */
+/* --- layouts -----------------------------------------------------------------------------------
+ */
 
 /* Axes after '@' of one dim. `used` collects axes to find one that stands twice. */
 static bool eval_axes(Sema *s, Env *env, const ListItem *item, const Mesh *mesh, uint32_t *used,
@@ -298,7 +301,8 @@ bool eval_type(Sema *s, Env *env, const TypeExpr *t, TensorType *out) {
   return eval_layout(s, env, t, out) && ok;
 }
 
-/* --- checking ---------------------------------------------------------------------------------- */
+/* --- checking ----------------------------------------------------------------------------------
+ */
 
 /* Extent of dim d as declared: a known value, or a free name that takes `actual`. */
 static bool match_extent(Sema *s, Env *env, Env *bind, const Expr *e, int64_t actual, int64_t *out,

@@ -254,8 +254,8 @@ bool want_ints(Sema *s, Val v, Span span, const char *what, int64_t *out, uint32
     return want_int(s, v, span, what, out);
   }
   if (v.as.list->len > max) {
-    sema_error(s, DIAG_VALUE_KIND, span, "%s has %u elements; at most %u fit", what,
-               v.as.list->len, max);
+    sema_error(s, DIAG_VALUE_KIND, span, "%s has %u elements; at most %u fit", what, v.as.list->len,
+               max);
     return false;
   }
   *len = v.as.list->len;
@@ -293,8 +293,8 @@ bool want_axis(Sema *s, Val v, const Mesh *mesh, Span span, bool missing_is_none
       return true;
     }
     if (missing_is_none) return true;
-    sema_error(s, DIAG_UNKNOWN_AXIS, span, "the mesh has no dim %" PRId64 ": it has %u dims", v.as.i,
-               mesh->naxes);
+    sema_error(s, DIAG_UNKNOWN_AXIS, span, "the mesh has no dim %" PRId64 ": it has %u dims",
+               v.as.i, mesh->naxes);
     return false;
   }
   case VAL_UNSET:
