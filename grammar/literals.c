@@ -56,7 +56,7 @@ static bool put_utf8(StrBuf *out, uint32_t c) {
     return true;
   }
   unsigned more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-  strbuf_putc(out, (char)(((0xF00u >> more) & 0xFF) | (c >> (6 * more))));
+  strbuf_putc(out, (char)(((0xFF00u >> (more + 1)) & 0xFF) | (c >> (6 * more))));
   while (more--) strbuf_putc(out, (char)(0x80 | ((c >> (6 * more)) & 0x3F)));
   return true;
 }

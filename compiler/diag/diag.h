@@ -63,6 +63,11 @@ typedef struct DiagInfo {
 const DiagInfo *diag_info(DiagCode code);
 DiagCode diag_by_code(const char *code); /* "DTM2004" or "2004"; DIAG_NONE when unknown */
 
+/* The text of `dtmc explain CODE`: code, title, explanation. */
+void diag_explain(DiagCode code, StrBuf *out);
+/* One line per code, `DTM2004  error    operator cannot take a Partial operand`. */
+void diag_list(StrBuf *out);
+
 typedef enum DiagLineKind {
   DIAG_REASON = 1, /* "   = gelu is not linear: ..." */
   DIAG_NOTE,       /* "note: partial since mlp.dtm:14:18: ..." */
