@@ -35,12 +35,15 @@ typedef struct Attr {
   } as;
 } Attr;
 
-/* Which part of the step a node belongs to (grad stage and later). */
+/* Which part of the step a node belongs to (grad stage and later). FORWARD and BACKWARD run once
+ * per accumulated batch, the others once per step, after the last one. Within a step a variable
+ * keeps its value until the step ends, except an accumulator: BACKWARD assigns it once per batch,
+ * and what reads it in a later phase sees the last of these values. */
 typedef enum Phase {
   PHASE_FORWARD = 0,
-  PHASE_BACKWARD, /* runs once per accumulated micro-batch, like FORWARD */
-  PHASE_REDUCE,   /* gradient reductions, once per step */
-  PHASE_OPTIMIZER /* once per step */
+  PHASE_BACKWARD,
+  PHASE_REDUCE,   /* gradient reductions; those of one ATTR_BUCKET may be one collective */
+  PHASE_OPTIMIZER /* clipping, new values of parameters and optimizer state */
 } Phase;
 
 typedef struct Node {

@@ -1,4 +1,5 @@
-/* Stage graph -> explicit: cross_entropy as primitives.
+/* Stage graph -> explicit: cross_entropy as primitives; then equal nodes are merged and dead ones
+ * dropped, so that later stages see every variable read once.
  *
  * For logits x [*, V], labels y [*], class weights w [V] (1 when absent) and smoothing e, the loss
  * of one target is
@@ -210,9 +211,11 @@ static void expand_block(Arena *scratch, const Program *program, ProgramBlock *b
     else
       graph_map_copy(&map, id);
   }
-  b->graph = map.to;
-  b->loss = graph_map_get(&map, b->loss);
-  b->optimizer.lr = graph_map_get(&map, b->optimizer.lr);
+  ValueId keep[] = {graph_map_get(&map, b->loss), graph_map_get(&map, b->optimizer.lr)};
+  b->graph = graph_merge_equal(scratch, program->arena, map.to, keep, 2);
+  b->graph = graph_drop_dead(scratch, program->arena, b->graph, keep, 2);
+  b->loss = keep[0];
+  b->optimizer.lr = keep[1];
 }
 
 void expand_run(Program *program) {

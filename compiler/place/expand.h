@@ -4,8 +4,8 @@
 
 #include "ir/graph.h"
 
-/* Replaces cross_entropy in every graph of the program by primitives with explicit redistributes.
- * Never fails on a graph that inference accepted. */
+/* Replaces cross_entropy in every block of the program by primitives with explicit redistributes,
+ * merges equal nodes and drops dead ones. Never fails on a graph that inference accepted. */
 void expand_run(Program *program);
 
 #endif
