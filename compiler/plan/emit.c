@@ -232,6 +232,8 @@ static void emit_output(Emitter *e, const Group *g, const Node *n, AbiAction *a)
                    .role = !role                     ? ABI_PRINT
                            : !strcmp(role, "loss")   ? ABI_LOSS
                            : !strcmp(role, "metric") ? ABI_METRIC
+                           : !strcmp(role, "sum")    ? ABI_METRIC_SUM
+                           : !strcmp(role, "count")  ? ABI_METRIC_COUNT
                                                      : ABI_PRINT,
                    .type = image_type(e->w, type_of(e, g->inputs[0])),
                    .source = a->source};

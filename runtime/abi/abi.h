@@ -109,7 +109,7 @@ typedef struct AbiVar {
 typedef struct AbiSource {
   uint32_t program;
   uint32_t name;       /* for --data name=path */
-  uint32_t reader;     /* "npy", "idx", "text", "bin", "raw" */
+  uint32_t reader;     /* "npy", "idx", "text", "bin", "raw"; "valid" (see data.h) */
   uint32_t path;       /* as written; relative to the .dtm file's folder */
   uint32_t file_dtype; /* raw: stated, else 0 */
   uint32_t type;       /* one batch, dim 0 is the batch, with its placement */
@@ -119,11 +119,17 @@ typedef struct AbiSource {
   uint32_t zero;
 } AbiSource;
 
-typedef enum AbiRole { ABI_LOSS = 1, ABI_METRIC, ABI_PRINT } AbiRole;
+typedef enum AbiRole {
+  ABI_LOSS = 1,
+  ABI_METRIC,
+  ABI_PRINT,
+  ABI_METRIC_SUM,  /* eval: added up over all batches ... */
+  ABI_METRIC_COUNT /* ... and divided by the sum of this output of the same name, where there is one
+                    */
+} AbiRole;
 
 /* A value handed out. It is Replicate when it arrives here (its gathering is part of the program).
- * Losses and metrics are scalars; over an eval pass they combine as the mean of batches weighted by
- * the number of valid samples. */
+ * All but prints are scalars; losses and metrics of training combine as the mean of batches. */
 typedef struct AbiOutput {
   uint32_t program;
   uint32_t name;

@@ -44,9 +44,23 @@ static int take_output(void *context, uint32_t output, const void *value) {
   }
   double v = abi_load(value, type->dtype, 0);
   if (o->role == ABI_LOSS && r->stop_nonfinite && !isfinite(v)) return RUN_NONFINITE;
-  r->sums[output].value += v * r->valid;
+  bool plain = o->role == ABI_METRIC_SUM ||
+               o->role == ABI_METRIC_COUNT; /* masked and counted by the program */
+  r->sums[output].value += plain ? v : v * r->valid;
   r->sums[output].weight += r->valid;
   return 0;
+}
+
+/* The count that divides the sum `output`; NULL when it is not divided. */
+static const OutputSum *count_of(const Run *r, uint32_t output) {
+  const AbiOutput *sum = &r->image->output[output];
+  for (uint32_t i = 0; i < r->image->output_count; i++) {
+    const AbiOutput *o = &r->image->output[i];
+    if (o->role == ABI_METRIC_COUNT && o->program == sum->program &&
+        strcmp(abi_text(r->image, o->name), abi_text(r->image, sum->name)) == 0)
+      return &r->sums[i];
+  }
+  return NULL;
 }
 
 int dtm_rt_run_actions(Run *r, uint32_t first, uint32_t count) {
@@ -88,8 +102,14 @@ double dtm_rt_run_mean(const Run *r, uint32_t output) {
 void dtm_rt_run_metrics(Run *r, const char *split, int64_t step) {
   for (uint32_t i = 0; i < r->image->output_count; i++) {
     const AbiOutput *o = &r->image->output[i];
-    if (o->program != (uint32_t)r->program || o->role == ABI_PRINT || r->sums[i].weight == 0)
+    if (o->program != (uint32_t)r->program || o->role == ABI_PRINT || o->role == ABI_METRIC_COUNT ||
+        r->sums[i].weight == 0)
       continue;
-    dtm_rt_log_metric(r->log, split, abi_text(r->image, o->name), dtm_rt_run_mean(r, i), step);
+    double value = dtm_rt_run_mean(r, i);
+    if (o->role == ABI_METRIC_SUM) {
+      const OutputSum *count = count_of(r, i);
+      value = r->sums[i].value / (count ? count->value : 1);
+    }
+    dtm_rt_log_metric(r->log, split, abi_text(r->image, o->name), value, step);
   }
 }

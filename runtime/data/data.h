@@ -22,7 +22,10 @@ typedef struct RtDataSetup {
   uint64_t seed;
 } RtDataSetup;
 
-/* Opens and checks every source of the program: missing, damaged or unfit files end with one
+/* The reader "valid" has no file: element i of its bool [N] is true when sample i / (N / batch) of
+ * the batch is real and false when it is padding. Evaluation masks the last batch with it.
+ *
+ * Opens and checks every source of the program: missing, damaged or unfit files end with one
  * message that names the file, what was expected and the place of the declaration. Returns 0 or the
  * code to exit with. A program without sources gives an RtData of 0 samples. */
 int dtm_rt_data_open(const RtDataSetup *setup, RtData **data);
