@@ -65,6 +65,7 @@ typedef struct Group {
 typedef struct FusedProgram {
   const Graph *graph;
   VEC(RtSym) syms;
+  IdMap sym_ids;            /* by content */
   VEC(const Mesh *) meshes; /* that COORD entries name */
   VEC(FValue) values;
   VEC(Group) groups;

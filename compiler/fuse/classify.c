@@ -1,0 +1,153 @@
+/* First step of the fuser: what becomes of each node, and which values others than kernels read. */
+#include <string.h>
+
+#include "fuse/internal.h"
+
+static NodeKind kind_of_op(Op op) {
+  switch (op_info(op)->cls) {
+  case CLASS_POINTWISE:
+  case CLASS_REDUCTION:
+    return NODE_KERNEL;
+  case CLASS_CONTRACTION:
+    return NODE_CONTRACT;
+  case CLASS_COMM:
+    return op == OP_SHARD_SLICE || op == OP_PARTIAL_FILL ? NODE_KERNEL : NODE_COLLECTIVE;
+  case CLASS_RANDOM:
+    return NODE_KERNEL;
+  case CLASS_FACTORY:
+    return op == OP_RAND || op == OP_RANDN ? NODE_KERNEL : NODE_FREE;
+  case CLASS_MOVEMENT:
+    return op == OP_PERMUTE || op == OP_EXPAND      ? NODE_TURN
+           : op == OP_RESHAPE                       ? NODE_VIEW
+           : op == OP_SQUEEZE || op == OP_UNSQUEEZE ? NODE_ALIAS
+                                                    : NODE_KERNEL;
+  case CLASS_INDEXING:
+    return op == OP_EMBEDDING_BACKWARD || op == OP_SCATTER_ADD ? NODE_LIBRARY : NODE_KERNEL;
+  case CLASS_STRUCTURE:
+    return op == OP_STEP ? NODE_FREE : op == OP_DETACH ? NODE_ALIAS : NODE_STRUCTURE;
+  case CLASS_WHOLE_DIM:
+  case CLASS_FUSED:
+  case CLASS_NONE:
+    break;
+  }
+  return NODE_LIBRARY;
+}
+
+/* Pairs the dims of two shapes that differ only in dims of extent 1. */
+static bool match_units(const TensorType *outer, const TensorType *inner, DimMap *out) {
+  uint32_t i = 0;
+  for (uint32_t d = 0; d < outer->rank; d++) {
+    out->at[d] = DIM_UNIT;
+    if (outer->shape[d] == 1) continue;
+    while (i < inner->rank && inner->shape[i] == 1) i++;
+    if (i == inner->rank || inner->shape[i] != outer->shape[d]) return false;
+    out->at[d] = (int8_t)i++;
+  }
+  while (i < inner->rank && inner->shape[i] == 1) i++;
+  return i == inner->rank;
+}
+
+static Root own_root(const Fuser *f, ValueId v) {
+  Root r = {.value = v};
+  const TensorType *t = value_type(f->g, v);
+  for (uint32_t d = 0; d < t->rank; d++) r.dim.at[d] = t->shape[d] == 1 ? DIM_UNIT : (int8_t)d;
+  return r;
+}
+
+/* `step` maps dims of v to dims of its operand; goes on to the operand's root. */
+static Root root_through(const Fuser *f, ValueId v, ValueId operand, const DimMap *step) {
+  Root r = {.value = f->root[operand].value};
+  for (uint32_t d = 0; d < value_type(f->g, v)->rank; d++)
+    r.dim.at[d] = step->at[d] < 0 ? DIM_UNIT : f->root[operand].dim.at[step->at[d]];
+  return r;
+}
+
+static void turn_map(const Fuser *f, const Node *n, DimMap *step) {
+  const TensorType *out = value_type(f->g, n->first_result), *in = value_type(f->g, n->operands[0]);
+  const Attr *dims = node_attr(n, ATTR_DIMS);
+  for (uint32_t d = 0; d < out->rank; d++) {
+    int64_t from =
+        n->op == OP_PERMUTE ? dims->as.ints.data[d] : (int64_t)d - (int64_t)(out->rank - in->rank);
+    step->at[d] = from < 0 || in->shape[from] == 1 ? DIM_UNIT : (int8_t)from;
+  }
+}
+
+static void classify_node(Fuser *f, NodeId id) {
+  const Node *n = graph_node(f->g, id);
+  NodeKind kind = kind_of_op(n->op);
+  DimMap step;
+  for (uint32_t i = 0; i < n->nresults; i++)
+    f->root[n->first_result + i] = own_root(f, n->first_result + i);
+  if (kind == NODE_VIEW || kind == NODE_ALIAS) {
+    bool units =
+        match_units(value_type(f->g, n->first_result), value_type(f->g, n->operands[0]), &step);
+    kind = units ? NODE_ALIAS : NODE_VIEW;
+  }
+  if (kind == NODE_TURN) turn_map(f, n, &step);
+  if (kind == NODE_ALIAS || kind == NODE_TURN)
+    f->root[n->first_result] = root_through(f, n->first_result, n->operands[0], &step);
+  f->kind[id] = (uint8_t)kind;
+}
+
+ValueId fuse_storage(const Fuser *f, ValueId v) {
+  while (f->kind[graph_value(f->g, v)->node] == NODE_ALIAS) v = value_node(f->g, v)->operands[0];
+  return v;
+}
+
+void fuse_need(Fuser *f, ValueId v) {
+  v = fuse_storage(f, v);
+  NodeId n = graph_value(f->g, v)->node;
+  f->needed[v] = true;
+  /* What kernels would look through or compute in place becomes a kernel's result. */
+  if (f->kind[n] == NODE_TURN || f->kind[n] == NODE_FREE) f->kind[n] = NODE_KERNEL;
+}
+
+/* Operands a kernel reads at run-time indices: they must lie in memory. */
+static bool operand_in_memory(const Node *n, uint32_t i) {
+  return (n->op == OP_EMBEDDING && i == 1) || (n->op == OP_GATHER && i == 0) ||
+         (n->op == OP_INDEX_SELECT && i == 0);
+}
+
+bool fuse_in_kernel(const Fuser *f, NodeId n) {
+  return f->kind[n] == NODE_KERNEL;
+}
+
+void fuse_classify(Fuser *f) {
+  for (NodeId id = 1; id < f->g->nodes.len; id++) classify_node(f, id);
+  for (NodeId id = 1; id < f->g->nodes.len; id++) {
+    const Node *n = graph_node(f->g, id);
+    bool all = f->kind[id] >= NODE_CONTRACT || f->kind[id] == NODE_VIEW;
+    for (uint32_t i = 0; i < n->noperands; i++)
+      if (all || operand_in_memory(n, i)) fuse_need(f, n->operands[i]);
+  }
+}
+
+void fuse_find_users(Fuser *f) {
+  const Graph *g = f->g;
+  f->first_user = ARENA_ARRAY(f->arena, uint32_t, g->values.len + 2);
+  uint32_t *count = f->first_user + 1;
+  for (int fill = 0; fill < 2; fill++) {
+    for (NodeId id = 1; id < g->nodes.len; id++) {
+      const Node *n = graph_node(g, id);
+      for (uint32_t i = 0; fuse_in_kernel(f, id) && i < n->noperands; i++) {
+        ValueId r = f->root[n->operands[i]].value;
+        if (fill)
+          f->users[count[r]++] = id;
+        else
+          count[r + 1]++;
+      }
+    }
+    if (fill) break;
+    for (ValueId v = 0; v < g->values.len; v++) count[v + 1] += count[v];
+    f->users = ARENA_ARRAY(f->arena, uint32_t, count[g->values.len] + 1);
+  }
+}
+
+int64_t fuse_elements(const Fuser *f, ValueId v) {
+  const TensorType *t = value_type(f->g, v);
+  return type_local_bytes(t) / (int64_t)dtype_bytes(t->dtype);
+}
+
+int64_t fuse_bytes(const Fuser *f, ValueId v) {
+  return type_local_bytes(value_type(f->g, v));
+}

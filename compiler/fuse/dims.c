@@ -1,0 +1,145 @@
+/* Roles and order of a kernel's dims, after its instructions are known.
+ *
+ * The vector dim is the one most accesses run through contiguously. Neighbours of one role are
+ * merged when every access walks them as one dim, so a chain over a dense tensor of any rank is one
+ * loop. What is left of the integers is numbered in order of use, which makes kernels of equal
+ * structure equal.
+ */
+#include <string.h>
+
+#include "fuse/lower.h"
+
+typedef struct Place1 {
+  uint8_t role;
+  SymId extent;
+  uint32_t dim; /* domain dim whose strides stand for it */
+} Place1;
+
+static SymId sym_of(const Lower *l, KInt i) {
+  return i == KINT_ZERO ? SYM_ZERO : i == KINT_ONE ? SYM_ONE : l->ints.data[i];
+}
+
+static bool addresses(const KInstr *in) {
+  return in->kind == K_LOAD || in->kind == K_STORE || in->kind == K_ACCUM || in->kind == K_INDEX;
+}
+
+/* Accesses through memory that move by one element along the dim. */
+static int unit_accesses(const Lower *l, uint32_t dim) {
+  int n = 0;
+  for (uint32_t i = 0; i < l->b.instrs.len; i++) {
+    const KInstr *in = &l->b.instrs.data[i];
+    if (!addresses(in) || in->kind == K_INDEX) continue;
+    if (in->access.stride[dim] == KINT_ONE) n += in->kind == K_LOAD ? 1 : 2;
+  }
+  return n;
+}
+
+static int choose_vec(const Lower *l) {
+  const KGroup *k = l->k;
+  uint32_t candidates = k->inner ? k->inner : ((1u << k->ndims) - 1) & ~k->rows;
+  int best = -1, most = -1;
+  for (uint32_t d = 0; d < k->ndims; d++) {
+    if (!(candidates >> d & 1)) continue;
+    int n = unit_accesses(l, d);
+    if (n < most) continue;
+    best = (int)d;
+    most = n;
+  }
+  return best;
+}
+
+int fuse_vec_dim(const KGroup *k) {
+  uint32_t candidates = k->inner ? k->inner : ((1u << k->ndims) - 1) & ~k->rows;
+  for (int d = (int)k->ndims - 1; d >= 0; d--)
+    if (candidates >> d & 1) return d;
+  return -1;
+}
+
+static KDimRole role_of(const KGroup *k, uint32_t d, int vec) {
+  if ((int)d == vec) return KDIM_VEC;
+  if (k->rows >> d & 1) return KDIM_ROW;
+  if (k->inner >> d & 1) return KDIM_INNER;
+  /* Kept dims inside the rows: one pass over the memory instead of one per kept index. */
+  bool inside = !k->inner && k->rows && (k->rows & ((1u << d) - 1));
+  return inside ? KDIM_INNER : KDIM_GRID;
+}
+
+static bool walk_as_one(Lower *l, const Place1 *outer, const Place1 *inner) {
+  for (uint32_t i = 0; i < l->b.instrs.len; i++) {
+    const KInstr *in = &l->b.instrs.data[i];
+    if (!addresses(in) || (in->kind == K_ACCUM && outer->role == KDIM_ROW)) continue;
+    SymId a = sym_of(l, in->access.stride[outer->dim]),
+          b = sym_of(l, in->access.stride[inner->dim]);
+    if (a != sym_binary(l->f->arena, l->f->p, RT_SYM_MUL, b, inner->extent)) return false;
+  }
+  return true;
+}
+
+static bool may_merge(const Place1 *outer, const Place1 *inner, bool pure_map) {
+  if (outer->role == inner->role) return true;
+  if (inner->role != KDIM_VEC) return false;
+  return outer->role == KDIM_INNER || (outer->role == KDIM_GRID && pure_map);
+}
+
+static uint32_t merge_places(Lower *l, Place1 *p, uint32_t n, bool pure_map) {
+  for (uint32_t i = n; i-- > 1;) {
+    Place1 *outer = &p[i - 1], *inner = &p[i];
+    if (!may_merge(outer, inner, pure_map) || !walk_as_one(l, outer, inner)) continue;
+    for (uint32_t j = 0; outer->role == KDIM_ROW && j < l->b.instrs.len; j++) {
+      KInstr *in = &l->b.instrs.data[j]; /* the stride per chunk stays */
+      if (in->kind == K_ACCUM) in->access.stride[inner->dim] = in->access.stride[outer->dim];
+    }
+    inner->extent = sym_binary(l->f->arena, l->f->p, RT_SYM_MUL, outer->extent, inner->extent);
+    memmove(outer, inner, sizeof *p * (n - i));
+    n--;
+  }
+  return n;
+}
+
+static KInt renumber(SymId s, uint32_t *count, SymId *out) {
+  if (s == SYM_ZERO) return KINT_ZERO;
+  if (s == SYM_ONE) return KINT_ONE;
+  for (uint32_t i = 0; i < *count; i++)
+    if (out[i] == s) return (KInt)i;
+  out[*count] = s;
+  return (KInt)(*count)++;
+}
+
+Kernel *fuse_place_dims(Lower *l) {
+  const KGroup *k = l->k;
+  Place1 p[DTM_MAX_DIMS];
+  uint32_t n = 0;
+  int vec = choose_vec(l);
+  bool pure_map = !k->rows;
+  for (uint32_t i = 0; i < l->b.instrs.len; i++)
+    if (l->b.instrs.data[i].kind == K_REDUCE) pure_map = false;
+  for (int role = KDIM_GRID; role <= KDIM_VEC; role++)
+    for (uint32_t d = 0; d < k->ndims; d++)
+      if (role_of(k, d, vec) == (KDimRole)role)
+        p[n++] = (Place1){.role = (uint8_t)role, .extent = k->extent[d], .dim = d};
+  n = merge_places(l, p, n, pure_map);
+  l->b.vec_blocks = pure_map && n == 1 && p[0].role == KDIM_VEC;
+
+  uint32_t count = 0, most = l->ints.len + DTM_MAX_DIMS + 2;
+  SymId *ints = ARENA_ARRAY(l->f->arena, SymId, most);
+  l->b.ndims = 0;
+  for (uint32_t i = 0; i < n; i++)
+    kb_dim(&l->b, (KDimRole)p[i].role, renumber(p[i].extent, &count, ints));
+  if (k->rows) {
+    l->b.chunk_rows = renumber(l->chunk_rows, &count, ints);
+    l->b.nchunks = renumber(l->nchunks, &count, ints);
+  }
+  for (uint32_t i = 0; i < l->b.instrs.len; i++) {
+    KInstr *in = &l->b.instrs.data[i];
+    if (!addresses(in)) continue;
+    KAccess a = kb_access(in->access.buf);
+    a.offset = renumber(sym_of(l, in->access.offset), &count, ints);
+    for (uint32_t j = 0; j < n; j++)
+      a.stride[j] = renumber(sym_of(l, in->access.stride[p[j].dim]), &count, ints);
+    in->access = a;
+  }
+  l->ints.data = ints;
+  l->ints.len = l->ints.cap = count;
+  l->b.nints = count;
+  return kb_finish(&l->b);
+}

@@ -1,0 +1,504 @@
+/* Values as instructions: what one element of a graph value is, given its index.
+ *
+ * Movement changes the index and goes on to the operand, so slices, pads, rolls and transposes cost
+ * no pass of their own when their operand is computed or loaded here. A predicate travels down to
+ * the loads: an element that does not exist is not read.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "fuse/lower.h"
+
+KInt fuse_slot(Lower *l, SymId s) {
+  if (s == SYM_ZERO) return KINT_ZERO;
+  if (s == SYM_ONE) return KINT_ONE;
+  for (uint32_t i = 0; i < l->ints.len; i++)
+    if (l->ints.data[i] == s) return (KInt)i;
+  VEC_PUSH(l->f->arena, &l->ints, s);
+  return kb_int(&l->b);
+}
+
+static SymId mul(Fuser *f, SymId a, SymId b) {
+  return sym_binary(f->arena, f->p, RT_SYM_MUL, a, b);
+}
+
+static SymId add(Fuser *f, SymId a, SymId b) {
+  return sym_binary(f->arena, f->p, RT_SYM_ADD, a, b);
+}
+
+static SymId constant(Fuser *f, int64_t v) {
+  return sym_const(f->arena, f->p, v);
+}
+
+static KRef point2(Lower *l, Op op, KRef a, KRef b) {
+  return kb_point(&l->b, op, a, b, 0);
+}
+
+static KRef sum(Lower *l, KRef a, KRef b) {
+  return !a ? b : !b ? a : point2(l, OP_ADD, a, b);
+}
+
+static KRef both(Lower *l, KRef a, KRef b) {
+  return !a ? b : !b ? a : point2(l, OP_LOGICAL_AND, a, b);
+}
+
+static KRef sym_value(Lower *l, SymId s) {
+  const RtSym *e = &l->f->p->syms.data[s];
+  if (e->op == RT_SYM_CONST && (e->imm < 0 || e->imm > 1))
+    return kb_const_int(&l->b, DT_I64, e->imm);
+  return kb_int_value(&l->b, fuse_slot(l, s));
+}
+
+static KRef scaled(Lower *l, KRef v, SymId by) {
+  if (by == SYM_ONE) return v;
+  return point2(l, OP_MUL, v, sym_value(l, by));
+}
+
+uint32_t fuse_buffer(Lower *l, FValueId v, DType dtype, bool written) {
+  for (uint32_t i = 0; i < l->bufs.len; i++) {
+    if (l->bufs.data[i] != v) continue;
+    l->b.bufs.data[i].written |= written;
+    return i;
+  }
+  VEC_PUSH(l->f->arena, &l->bufs, v);
+  return kb_buf(&l->b, v ? KBUF_TENSOR : KBUF_STEP, dtype, written);
+}
+
+SymId fuse_count(Fuser *f, const TensorType *t) {
+  SymId n = SYM_ONE;
+  for (uint32_t d = 0; d < t->rank; d++) n = mul(f, n, sym_extent(f->arena, f->p, t, d));
+  return n;
+}
+
+KAccess fuse_access(Lower *l, uint32_t buf, const TensorType *t, const Ix *ix, KRef *dyn) {
+  Fuser *f = l->f;
+  SymId stride = SYM_ONE, offset = SYM_ZERO, at[DTM_MAX_DIMS] = {0};
+  KRef extra = 0;
+  for (uint32_t d = t->rank; d-- > 0;) {
+    offset = add(f, offset, mul(f, stride, ix[d].offset));
+    if (ix[d].dim >= 0) at[ix[d].dim] = add(f, at[ix[d].dim], mul(f, stride, ix[d].scale));
+    if (ix[d].dyn) extra = sum(l, extra, scaled(l, ix[d].dyn, stride));
+    stride = mul(f, stride, sym_extent(f->arena, f->p, t, d));
+  }
+  KAccess a = kb_access(buf);
+  a.offset = fuse_slot(l, offset);
+  for (uint32_t d = 0; d < l->k->ndims; d++) a.stride[d] = fuse_slot(l, at[d]);
+  *dyn = extra;
+  return a;
+}
+
+/* An index as an i64 value, moved by `shift`. */
+static KRef index_value(Lower *l, const Ix *ix, SymId shift) {
+  SymId offset = add(l->f, ix->offset, shift);
+  KRef v = 0;
+  if (ix->dim >= 0 || !ix->dyn) {
+    KAccess a = kb_access(0);
+    a.offset = fuse_slot(l, offset);
+    if (ix->dim >= 0) a.stride[ix->dim] = fuse_slot(l, ix->scale);
+    v = kb_index(&l->b, a);
+  } else if (offset != SYM_ZERO) {
+    v = sym_value(l, offset);
+  }
+  return sum(l, v, ix->dyn);
+}
+
+static KRef global_index(Lower *l, const TensorType *t, uint32_t d, const Ix *ix) {
+  return index_value(l, ix, sym_offset(l->f->arena, l->f->p, t, d));
+}
+
+/* 0 <= index < extent */
+static KRef in_range(Lower *l, KRef index, SymId extent) {
+  KRef low = point2(l, OP_GE, index, kb_const_int(&l->b, DT_I64, 0));
+  return both(l, low, point2(l, OP_LT, index, sym_value(l, extent)));
+}
+
+static const Ix unit = {.dim = DIM_UNIT, .scale = SYM_ZERO, .offset = SYM_ZERO};
+
+static int64_t wrap_dim(int64_t d, uint32_t rank) {
+  return d < 0 ? d + rank : d;
+}
+
+/* --- operators ---- */
+
+typedef struct Eval {
+  Lower *l;
+  const Node *n;
+  const TensorType *type; /* of the result */
+  const Ix *ix;           /* of the result */
+  KRef pred;
+} Eval;
+
+static const TensorType *operand_type(const Eval *e, uint32_t i) {
+  return value_type(e->l->f->g, e->n->operands[i]);
+}
+
+static KRef operand_at(const Eval *e, uint32_t i, const Ix *ix, KRef pred) {
+  return fuse_eval(e->l, e->n->operands[i], ix, pred);
+}
+
+static KRef literal(const Eval *e, DType dtype, double v) {
+  return kb_const(&e->l->b, kernel_compute_type(dtype), v);
+}
+
+/* Operand i under broadcasting. */
+static KRef broadcast(const Eval *e, uint32_t i) {
+  const TensorType *t = operand_type(e, i);
+  Ix ix[DTM_MAX_DIMS];
+  for (uint32_t d = 0; d < t->rank; d++)
+    ix[d] = t->shape[d] == 1 ? unit : e->ix[d + e->type->rank - t->rank];
+  return operand_at(e, i, ix, e->pred);
+}
+
+static KRef eval_pointwise(const Eval *e) {
+  KRef x[3] = {0};
+  for (uint32_t i = 0; i < e->n->noperands; i++) x[i] = broadcast(e, i);
+  if (e->n->op == OP_CAST) return kb_cast(&e->l->b, x[0], e->type->dtype);
+  return kb_point(&e->l->b, e->n->op, x[0], x[1], x[2]);
+}
+
+static KRef eval_factory(const Eval *e) {
+  Lower *l = e->l;
+  const Node *n = e->n;
+  DType type = kernel_compute_type(e->type->dtype);
+  if (n->op == OP_STEP) {
+    KAccess a = kb_access(fuse_buffer(l, 0, DT_I64, false));
+    a.offset = KINT_ONE;
+    return kb_load(&l->b, a, 0, 0);
+  }
+  if (n->op == OP_CONST || n->op == OP_FULL)
+    return kb_const(&l->b, type, node_float(n, ATTR_VALUE, 0));
+  uint32_t dim = n->op == OP_IOTA ? (uint32_t)wrap_dim(node_int(n, ATTR_DIM, 0), e->type->rank) : 0;
+  KRef at = kb_cast(&l->b, global_index(l, e->type, dim, &e->ix[dim]), type);
+  if (n->op == OP_IOTA) return at;
+  KRef v = point2(l, OP_ADD, literal(e, type, node_float(n, ATTR_START_VALUE, 0)),
+                  point2(l, OP_MUL, at, literal(e, type, node_float(n, ATTR_STEP_VALUE, 1))));
+  if (n->op == OP_ARANGE) return v;
+  return point2(l, OP_POW, literal(e, type, node_float(n, ATTR_BASE, 10)), v);
+}
+
+/* The row-major number of the element in the whole tensor. */
+static KRef global_number(const Eval *e) {
+  Lower *l = e->l;
+  KAccess a = kb_access(0);
+  SymId at[DTM_MAX_DIMS] = {0}, offset = SYM_ZERO, stride = SYM_ONE;
+  KRef dyn = 0;
+  for (uint32_t d = e->type->rank; d-- > 0;) {
+    const Ix *ix = &e->ix[d];
+    SymId here = add(l->f, ix->offset, sym_offset(l->f->arena, l->f->p, e->type, d));
+    offset = add(l->f, offset, mul(l->f, stride, here));
+    if (ix->dim >= 0) at[ix->dim] = add(l->f, at[ix->dim], mul(l->f, stride, ix->scale));
+    if (ix->dyn) dyn = sum(l, dyn, scaled(l, ix->dyn, stride));
+    stride = mul(l->f, stride, constant(l->f, e->type->shape[d]));
+  }
+  a.offset = fuse_slot(l, offset);
+  for (uint32_t d = 0; d < l->k->ndims; d++) a.stride[d] = fuse_slot(l, at[d]);
+  return sum(l, kb_index(&l->b, a), dyn);
+}
+
+static KRef eval_random(const Eval *e) {
+  Lower *l = e->l;
+  const Node *n = e->n;
+  bool normal = n->op == OP_RANDN;
+  uint32_t step = fuse_buffer(l, 0, DT_I64, false);
+  KRef u = kb_random(&l->b, normal ? KRANDOM_NORMAL : KRANDOM_UNIFORM,
+                     node_int(n, ATTR_INSTANCE, 0), global_number(e), step);
+  if (n->op == OP_RAND || normal) return kb_cast(&l->b, u, kernel_compute_type(e->type->dtype));
+  /* Kept when the 24-bit draw reaches p: exact, so that every type has the same mask. */
+  double p = node_float(n, ATTR_P, 0.5);
+  KRef keep = point2(l, OP_GE, u, kb_const(&l->b, DT_F32, ceil(p * 0x1p24) * 0x1p-24));
+  KRef x = operand_at(e, 0, e->ix, e->pred);
+  KRef y = point2(l, OP_DIV, x, literal(e, e->type->dtype, 1 - p));
+  return kb_point(&l->b, OP_WHERE, keep, y, literal(e, e->type->dtype, 0));
+}
+
+/* x where `inside`, else `otherwise`; x is read under the predicate. */
+static KRef guarded(const Eval *e, uint32_t i, const Ix *ix, KRef inside, double otherwise) {
+  KRef x = operand_at(e, i, ix, both(e->l, e->pred, inside));
+  return kb_point(&e->l->b, OP_WHERE, inside, x, literal(e, e->type->dtype, otherwise));
+}
+
+static KRef eval_pad(const Eval *e, uint32_t dim, Ix *ix) {
+  int64_t before = node_int(e->n, ATTR_BEFORE, 0);
+  ix[dim].offset = add(e->l->f, ix[dim].offset, constant(e->l->f, -before));
+  SymId extent = sym_extent(e->l->f->arena, e->l->f->p, operand_type(e, 0), dim);
+  KRef inside = in_range(e->l, index_value(e->l, &ix[dim], SYM_ZERO), extent);
+  return guarded(e, 0, ix, inside, node_float(e->n, ATTR_VALUE, 0));
+}
+
+static KRef eval_unslice(const Eval *e, uint32_t dim, Ix *ix) {
+  Lower *l = e->l;
+  int64_t step = node_int(e->n, ATTR_STEP, 1), start = node_int(e->n, ATTR_START, 0);
+  KRef past = index_value(l, &ix[dim], constant(l->f, -start));
+  KRef by = kb_const_int(&l->b, DT_I64, step);
+  SymId extent = sym_extent(l->f->arena, l->f->p, operand_type(e, 0), dim);
+  if (step == 1) {
+    ix[dim].offset = add(l->f, ix[dim].offset, constant(l->f, -start));
+    return guarded(e, 0, ix, in_range(l, past, extent), 0);
+  }
+  KRef from = point2(l, OP_FLOOR_DIV, past, by);
+  KRef whole = point2(l, OP_EQ, point2(l, OP_MUL, from, by), past);
+  ix[dim] = (Ix){.dim = DIM_UNIT, .scale = SYM_ZERO, .offset = SYM_ZERO, .dyn = from};
+  return guarded(e, 0, ix, both(l, whole, in_range(l, from, extent)), 0);
+}
+
+static KRef eval_roll(const Eval *e, uint32_t dim, Ix *ix) {
+  Lower *l = e->l;
+  int64_t n = operand_type(e, 0)->shape[dim];
+  int64_t shift = n ? ((node_int(e->n, ATTR_SHIFT, 0) % n) + n) % n : 0;
+  if (shift == 0) return operand_at(e, 0, ix, e->pred);
+  KRef at = index_value(l, &ix[dim], SYM_ZERO);
+  KRef early = point2(l, OP_LT, at, kb_const_int(&l->b, DT_I64, shift));
+  KRef turn = kb_point(&l->b, OP_WHERE, early, kb_const_int(&l->b, DT_I64, n),
+                       kb_const_int(&l->b, DT_I64, 0));
+  ix[dim].offset = add(l->f, ix[dim].offset, constant(l->f, -shift));
+  ix[dim].dyn = sum(l, ix[dim].dyn, turn);
+  return operand_at(e, 0, ix, e->pred);
+}
+
+static KRef eval_concat(const Eval *e, uint32_t dim, Ix *ix) {
+  Lower *l = e->l;
+  int64_t start = 0;
+  SymId own = ix[dim].offset;
+  KRef v = 0, at = index_value(l, &ix[dim], SYM_ZERO);
+  for (uint32_t i = 0; i < e->n->noperands; i++) {
+    int64_t end = start + operand_type(e, i)->shape[dim];
+    KRef inside = point2(l, OP_LT, at, kb_const_int(&l->b, DT_I64, end));
+    if (start) inside = both(l, inside, point2(l, OP_GE, at, kb_const_int(&l->b, DT_I64, start)));
+    ix[dim].offset = add(l->f, own, constant(l->f, -start));
+    KRef x = operand_at(e, i, ix, both(l, e->pred, inside));
+    v = v ? kb_point(&l->b, OP_WHERE, inside, x, v) : x;
+    start = end;
+  }
+  return v;
+}
+
+static KRef eval_triangle(const Eval *e) {
+  uint32_t r = e->type->rank;
+  KRef row = global_index(e->l, e->type, r - 2, &e->ix[r - 2]);
+  KRef col = global_index(e->l, e->type, r - 1, &e->ix[r - 1]);
+  KRef limit = kb_const_int(&e->l->b, DT_I64, node_int(e->n, ATTR_DIAGONAL, 0));
+  KRef inside =
+      point2(e->l, e->n->op == OP_TRIL ? OP_LE : OP_GE, point2(e->l, OP_SUB, col, row), limit);
+  return guarded(e, 0, e->ix, inside, 0);
+}
+
+static KRef eval_flip(const Eval *e, Ix *ix) {
+  const Attr *dims = node_attr(e->n, ATTR_DIMS);
+  Fuser *f = e->l->f;
+  for (uint32_t i = 0; i < dims->as.ints.len; i++) {
+    Ix *x = &ix[wrap_dim(dims->as.ints.data[i], e->type->rank)];
+    uint32_t d = (uint32_t)(x - ix);
+    int64_t last = operand_type(e, 0)->shape[d] - 1;
+    x->scale = mul(f, x->scale, constant(f, -1));
+    x->offset = add(f, constant(f, last), mul(f, x->offset, constant(f, -1)));
+    if (x->dyn) x->dyn = kb_point(&e->l->b, OP_NEG, x->dyn, 0, 0);
+  }
+  return operand_at(e, 0, ix, e->pred);
+}
+
+static KRef eval_slice(const Eval *e, uint32_t dim, Ix *ix) {
+  Fuser *f = e->l->f;
+  SymId step = constant(f, node_int(e->n, ATTR_STEP, 1));
+  Ix *x = &ix[dim];
+  x->scale = mul(f, x->scale, step);
+  x->offset = add(f, constant(f, node_int(e->n, ATTR_START, 0)), mul(f, x->offset, step));
+  if (x->dyn) x->dyn = scaled(e->l, x->dyn, step);
+  return operand_at(e, 0, ix, e->pred);
+}
+
+static KRef eval_movement(const Eval *e) {
+  Ix ix[DTM_MAX_DIMS];
+  memcpy(ix, e->ix, sizeof(Ix) * e->type->rank);
+  uint32_t dim = (uint32_t)wrap_dim(node_int(e->n, ATTR_DIM, 0), e->type->rank);
+  switch ((int)e->n->op) {
+  case OP_SLICE:
+    return eval_slice(e, dim, ix);
+  case OP_PAD:
+    return eval_pad(e, dim, ix);
+  case OP_UNSLICE:
+    return eval_unslice(e, dim, ix);
+  case OP_CONCAT:
+    return eval_concat(e, dim, ix);
+  case OP_FLIP:
+    return eval_flip(e, ix);
+  case OP_ROLL:
+    return eval_roll(e, dim, ix);
+  }
+  return eval_triangle(e);
+}
+
+/* Loads an operand that lies in memory. */
+static KRef load_operand(const Eval *e, uint32_t i, const Ix *ix, KRef pred) {
+  Lower *l = e->l;
+  ValueId v = fuse_storage(l->f, e->n->operands[i]);
+  const TensorType *t = operand_type(e, i);
+  KRef dyn;
+  KAccess a = fuse_access(l, fuse_buffer(l, fuse_value(l->f, v), t->dtype, false), t, ix, &dyn);
+  return kb_load(&l->b, a, dyn, pred);
+}
+
+/* Reads `x` along `dim` at a run-time global index; what is not on this rank reads as 0. */
+static KRef load_indexed(const Eval *e, uint32_t x, uint32_t dim, Ix *ix, KRef index) {
+  Lower *l = e->l;
+  const TensorType *t = operand_type(e, x);
+  SymId offset = sym_offset(l->f->arena, l->f->p, t, dim);
+  index = kb_cast(&l->b, index, DT_I64);
+  if (offset != SYM_ZERO) index = point2(l, OP_SUB, index, sym_value(l, offset));
+  KRef inside = in_range(l, index, sym_extent(l->f->arena, l->f->p, t, dim));
+  ix[dim] = (Ix){.dim = DIM_UNIT, .scale = SYM_ZERO, .offset = SYM_ZERO, .dyn = index};
+  return load_operand(e, x, ix, both(l, e->pred, inside));
+}
+
+static KRef eval_indexing(const Eval *e) {
+  Lower *l = e->l;
+  Ix ix[DTM_MAX_DIMS];
+  uint32_t r = e->type->rank, dim = (uint32_t)wrap_dim(node_int(e->n, ATTR_DIM, 0), r ? r : 1);
+  memcpy(ix, e->ix, sizeof(Ix) * r);
+  if (e->n->op == OP_EMBEDDING) {
+    Ix at[2] = {unit, e->ix[r - 1]};
+    return load_indexed(e, 1, 0, at, operand_at(e, 0, e->ix, e->pred));
+  }
+  if (e->n->op == OP_ONE_HOT) {
+    KRef id = kb_cast(&l->b, operand_at(e, 0, e->ix, e->pred), DT_I64);
+    KRef hit = point2(l, OP_EQ, global_index(l, e->type, r - 1, &e->ix[r - 1]), id);
+    return kb_cast(&l->b, hit, kernel_compute_type(e->type->dtype));
+  }
+  const Ix *index_ix = e->n->op == OP_GATHER ? e->ix : &e->ix[dim];
+  return load_indexed(e, 0, dim, ix, operand_at(e, 1, index_ix, e->pred));
+}
+
+/* shard_slice: the part of a larger block; partial_fill: the value, or the neutral element. */
+static KRef eval_local_comm(const Eval *e) {
+  Lower *l = e->l;
+  Fuser *f = l->f;
+  const TensorType *from = operand_type(e, 0);
+  Ix ix[DTM_MAX_DIMS];
+  KRef inside = 0;
+  memcpy(ix, e->ix, sizeof(Ix) * e->type->rank);
+  for (uint32_t d = 0; d < from->rank; d++) {
+    SymId to = sym_offset(f->arena, f->p, e->type, d), at = sym_offset(f->arena, f->p, from, d);
+    if (to == at) continue;
+    ix[d].offset = add(f, ix[d].offset, sym_binary(f->arena, f->p, RT_SYM_SUB, to, at));
+    if (e->n->op == OP_SHARD_SLICE) continue;
+    SymId extent = sym_extent(f->arena, f->p, from, d);
+    inside = both(l, inside, in_range(l, index_value(l, &ix[d], SYM_ZERO), extent));
+  }
+  double neutral = 0;
+  for (uint32_t a = 0; e->n->op == OP_PARTIAL_FILL && a < from->mesh->naxes; a++) {
+    Place p = e->type->layout.at[a];
+    bool keeps = p.op != REDUCE_SUM && p.op != REDUCE_PRODUCT && p.op != REDUCE_XOR;
+    if (p.kind != PLACE_PARTIAL || from->layout.at[a].kind != PLACE_REPLICATE || keeps) continue;
+    if (p.op == REDUCE_PRODUCT) neutral = 1;
+    KRef coord = sym_value(l, sym_axis_coord(f->arena, f->p, from->mesh, a));
+    inside = both(l, inside, point2(l, OP_EQ, coord, kb_const_int(&l->b, DT_I64, 0)));
+  }
+  if (!inside) return operand_at(e, 0, ix, e->pred);
+  return guarded(e, 0, ix, inside, neutral);
+}
+
+static KRef compute(Lower *l, NodeId id, const Ix *ix, KRef pred) {
+  const Node *n = graph_node(l->f->g, id);
+  Eval e = {.l = l, .n = n, .type = value_type(l->f->g, n->first_result), .ix = ix, .pred = pred};
+  switch (op_info(n->op)->cls) {
+  case CLASS_POINTWISE:
+    return eval_pointwise(&e);
+  case CLASS_RANDOM:
+    return eval_random(&e);
+  case CLASS_FACTORY:
+    return n->op == OP_RAND || n->op == OP_RANDN ? eval_random(&e) : eval_factory(&e);
+  case CLASS_STRUCTURE:
+    return eval_factory(&e);
+  case CLASS_MOVEMENT:
+    return eval_movement(&e);
+  case CLASS_INDEXING:
+    return eval_indexing(&e);
+  case CLASS_COMM:
+    return eval_local_comm(&e);
+  case CLASS_NONE:
+  case CLASS_CONTRACTION:
+  case CLASS_REDUCTION:
+  case CLASS_WHOLE_DIM:
+  case CLASS_FUSED:
+    break;
+  }
+  return 0;
+}
+
+/* --- values ---- */
+
+void fuse_memo(Lower *l, ValueId root, KRef ref, bool for_all) {
+  id_map_put(l->f->arena, &l->memo, (uint64_t)(for_all ? 0 : l->block) << 32 | root, ref);
+}
+
+static KRef recall(const Lower *l, ValueId root) {
+  uint32_t ref;
+  if (id_map_get(&l->memo, root, &ref)) return ref;
+  if (id_map_get(&l->memo, (uint64_t)l->block << 32 | root, &ref)) return ref;
+  return 0;
+}
+
+void fuse_node_ix(const Lower *l, NodeId id, Ix *ix) {
+  const TensorType *t = fuse_iteration(l->f, id);
+  for (uint32_t d = 0; d < t->rank; d++) {
+    int8_t at = l->f->map[id].at[d];
+    ix[d] = at < 0 ? unit : (Ix){.dim = at, .scale = SYM_ONE, .offset = SYM_ZERO};
+  }
+}
+
+static bool canonical(const Lower *l, NodeId id, const Ix *ix, KRef pred) {
+  if (pred || l->f->kind[id] != NODE_KERNEL || fuse_find(l->f, l->f->group[id]) != l->group)
+    return false;
+  Ix own[DTM_MAX_DIMS];
+  fuse_node_ix(l, id, own);
+  const TensorType *t = fuse_iteration(l->f, id);
+  for (uint32_t d = 0; d < t->rank; d++)
+    if (ix[d].dim != own[d].dim || ix[d].scale != own[d].scale || ix[d].offset != SYM_ZERO ||
+        ix[d].dyn)
+      return false;
+  return true;
+}
+
+static KRef load_value(Lower *l, ValueId v, const Ix *ix, KRef pred) {
+  const TensorType *t = value_type(l->f->g, v);
+  KRef dyn;
+  KAccess a = fuse_access(l, fuse_buffer(l, fuse_value(l->f, v), t->dtype, false), t, ix, &dyn);
+  return kb_load(&l->b, a, dyn, pred);
+}
+
+/* Already written by this kernel in the type it is computed in: reading is cheaper. */
+static bool in_memory(const Lower *l, ValueId root) {
+  const TensorType *t = value_type(l->f->g, root);
+  FValueId v = l->f->p->value_of[root];
+  if (!v || kernel_compute_type(t->dtype) != t->dtype) return false;
+  for (uint32_t i = 0; i < l->written.len; i++)
+    if (l->written.data[i] == v) return true;
+  return false;
+}
+
+KRef fuse_eval(Lower *l, ValueId v, const Ix *ix, KRef pred) {
+  Fuser *f = l->f;
+  const Root *r = &f->root[v];
+  Ix own[DTM_MAX_DIMS];
+  for (uint32_t d = 0; d < value_type(f->g, r->value)->rank; d++) own[d] = unit;
+  for (uint32_t d = 0; d < value_type(f->g, v)->rank; d++)
+    if (r->dim.at[d] >= 0) own[r->dim.at[d]] = ix[d];
+  if (!fuse_computed_in(f, r->value, l->group)) return load_value(l, r->value, own, pred);
+  NodeId id = graph_value(f->g, r->value)->node;
+  if (fuse_is_reduction(graph_node(f->g, id)->op))
+    return fuse_reduced_domain(f, id) ? recall(l, r->value) : fuse_eval_node(l, id);
+  bool home = canonical(l, id, own, pred);
+  KRef ref = home ? recall(l, r->value) : 0;
+  if (!ref)
+    ref = home && in_memory(l, r->value) ? load_value(l, r->value, own, 0)
+                                         : compute(l, id, own, pred);
+  if (home) fuse_memo(l, r->value, ref, !l->loop);
+  return ref;
+}
+
+KRef fuse_eval_node(Lower *l, NodeId id) {
+  const Node *n = graph_node(l->f->g, id);
+  Ix ix[DTM_MAX_DIMS];
+  fuse_node_ix(l, id, ix);
+  if (fuse_is_reduction(n->op)) return fuse_eval(l, n->operands[0], ix, 0);
+  return fuse_eval(l, n->first_result, ix, 0);
+}

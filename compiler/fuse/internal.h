@@ -1,0 +1,142 @@
+/* Inside fuse/: what the steps of the pass share.
+ *
+ * Steps: classify (what becomes of each node; views looked through) -> absorb (epilogues of
+ * contractions) -> group (which kernel a node belongs to) -> recompute (values cheaper to compute
+ * again than to store) -> lower (a kernel's loop IR, its dims, integers, buffers) -> order.
+ */
+#ifndef DTM_FUSE_INTERNAL_H
+#define DTM_FUSE_INTERNAL_H
+
+#include "fuse/fuse.h"
+#include "kernel/build.h"
+
+enum { SYM_ZERO = 0, SYM_ONE = 1 };
+
+typedef enum NodeKind {
+  NODE_NONE = 0,
+  NODE_FREE,   /* computed wherever it is used: constants, iota, step */
+  NODE_ALIAS,  /* same bytes under a shape that differs in dims of extent 1 only */
+  NODE_TURN,   /* permute, expand: kernels look through it; copied only for other users */
+  NODE_VIEW,   /* reshape: same bytes, dims merged or split */
+  NODE_KERNEL, /* computed in a kernel */
+  NODE_CONTRACT,
+  NODE_COLLECTIVE,
+  NODE_LIBRARY,
+  NODE_STRUCTURE,
+  NODE_ABSORBED /* part of a contraction's epilogue */
+} NodeKind;
+
+/* Index map of a value: per dim, a domain dim; or one of these. */
+enum { DIM_UNIT = -1, DIM_UNKNOWN = -2 };
+typedef struct DimMap {
+  int8_t at[DTM_MAX_DIMS];
+} DimMap;
+
+/* A value seen through aliases, permutes and expands. */
+typedef struct Root {
+  ValueId value;
+  DimMap dim; /* per dim of the outer value: dim of the root, or DIM_UNIT */
+} Root;
+
+typedef struct ReadMap {
+  ValueId value; /* root */
+  DimMap map;
+} ReadMap;
+
+/* Nodes that become one kernel. */
+typedef struct KGroup {
+  VEC(NodeId) nodes; /* ascending */
+  VEC(ReadMap) reads;
+  uint32_t ndims;
+  SymId extent[DTM_MAX_DIMS]; /* the domain: none is 1 */
+  int64_t max_extent[DTM_MAX_DIMS];
+  uint32_t inner;  /* domain dims that row reductions reduce, as bits */
+  uint32_t rows;   /* domain dims that reductions over rows reduce */
+  bool looped;     /* forward and backward phases; may run several times per step */
+  uint32_t merged; /* 0, or the group this one became part of */
+  VEC(Group) made; /* what it was lowered to: one call, or two levels of a reduction */
+} KGroup;
+
+/* How a value of a group depends on the domain. */
+typedef enum Level {
+  LEVEL_FULL = 0, /* on all dims */
+  LEVEL_ROW,      /* on all but the inner dims */
+  LEVEL_TOTAL     /* reduced over the rows: complete only after the kernel */
+} Level;
+
+/* What a contraction does after the product; its result is then `result`. */
+typedef struct Absorbed {
+  Op activation;
+  ValueId addend, result;
+} Absorbed;
+
+typedef struct Fuser {
+  Arena *arena;
+  const Graph *g;
+  FusedProgram *p;
+  const FuseOptions *options;
+  uint8_t *kind;       /* per node: NodeKind */
+  Root *root;          /* per value */
+  bool *needed;        /* per value: must be stored, since others than kernels read it */
+  bool *stored;        /* per value: some kernel writes it, or another group makes it */
+  bool *recompute;     /* per value: not stored; computed again in each kernel that uses it */
+  uint32_t *group;     /* per node: index into groups, 0 = none */
+  uint8_t *level;      /* per node in a group: Level */
+  DimMap *map;         /* per node in a group: iteration dims -> domain dims */
+  uint32_t *reader;    /* per value: last group that reads it whole */
+  Absorbed *absorbed;  /* per contraction node */
+  NodeId *absorbed_by; /* per absorbed node: the contraction */
+  uint32_t *first_user,
+      *users;    /* per root value: kernel nodes that use it, users[first_user[v]..] */
+  uint8_t *mark; /* per node, for searches */
+  VEC(NodeId) marked, stack;
+  VEC(KGroup) groups; /* [0] unused */
+} Fuser;
+
+/* --- sym.c ---- */
+SymId sym_axis_coord(Arena *arena, FusedProgram *p, const Mesh *mesh, uint32_t axis);
+
+/* --- classify.c ---- */
+void fuse_classify(Fuser *f);
+/* Marks the storage of a value as needed. */
+void fuse_need(Fuser *f, ValueId v);
+/* The value whose storage `v` shares (through aliases). */
+ValueId fuse_storage(const Fuser *f, ValueId v);
+void fuse_find_users(Fuser *f);
+bool fuse_in_kernel(const Fuser *f, NodeId n);
+int64_t fuse_bytes(const Fuser *f, ValueId v); /* on the largest rank */
+int64_t fuse_elements(const Fuser *f, ValueId v);
+
+/* --- absorb.c ---- */
+void fuse_absorb(Fuser *f);
+
+/* --- group.c ---- */
+void fuse_group(Fuser *f);
+/* The dims a node iterates over: the operand's for a reduction, else the result's. */
+const TensorType *fuse_iteration(const Fuser *f, NodeId n);
+bool fuse_is_reduction(Op op);
+/* Per dim of operand i: the iteration dim it moves with, or DIM_UNIT. False where the operand is
+ * read at other indices than the result's. */
+bool fuse_aligned(const Fuser *f, NodeId n, uint32_t i, DimMap *out);
+uint32_t fuse_find(Fuser *f, uint32_t group);
+/* The dims a reduction reduces, as bits of its operand's dims, or of the group's domain. */
+uint32_t fuse_reduced(const Node *n, const TensorType *t);
+uint32_t fuse_reduced_domain(const Fuser *f, NodeId id);
+/* Dims of a node's result -> domain dims. */
+DimMap fuse_result_map(const Fuser *f, NodeId id);
+
+/* --- recompute.c ---- */
+void fuse_recompute(Fuser *f);
+/* Finds the values kernels must store: what is needed, and what kernels of those read. */
+void fuse_demand(Fuser *f);
+/* Is this root value computed where `group` uses it, rather than loaded? */
+bool fuse_computed_in(Fuser *f, ValueId root, uint32_t group);
+
+/* --- eval.c, lower.c ---- */
+void fuse_lower_group(Fuser *f, uint32_t group);
+
+/* --- fuse.c ---- */
+FValueId fuse_value(Fuser *f, ValueId v);
+FValueId fuse_temporary(Fuser *f, DType dtype, SymId elements, int64_t max_elements);
+
+#endif
