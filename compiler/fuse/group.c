@@ -379,8 +379,15 @@ static bool domain_map(const KGroup *a, const KGroup *b, const DimMap *in_a, con
     if (in_a->at[d] < 0 || !set_dim(out, (uint32_t)in_b->at[d], in_a->at[d])) return false;
   }
   for (uint32_t d = 0; d < b->ndims; d++) {
-    if (out->at[d] < 0 || used >> out->at[d] & 1) return false;
-    if (a->extent[out->at[d]] != b->extent[d]) return false;
+    if (out->at[d] < 0) continue;
+    if (used >> out->at[d] & 1) return false;
+    used |= 1u << out->at[d];
+  }
+  /* Dims that the value lost in a reduction: unused ones of the same extent, in order. */
+  for (uint32_t d = 0; d < b->ndims; d++) {
+    for (uint32_t x = 0; x < a->ndims && out->at[d] < 0; x++)
+      if (!(used >> x & 1) && a->extent[x] == b->extent[d]) out->at[d] = (int8_t)x;
+    if (out->at[d] < 0 || a->extent[out->at[d]] != b->extent[d]) return false;
     used |= 1u << out->at[d];
   }
   uint32_t missing = ((1u << a->ndims) - 1) & ~used;
@@ -398,6 +405,37 @@ static uint32_t map_bits(uint32_t bits, const DimMap *m, uint32_t n) {
 static void remap(DimMap *m, uint32_t rank, const DimMap *to) {
   for (uint32_t d = 0; d < rank; d++)
     if (m->at[d] >= 0) m->at[d] = to->at[m->at[d]];
+}
+
+static bool same_map(const DimMap *x, const DimMap *y, uint32_t rank) {
+  for (uint32_t d = 0; d < rank; d++)
+    if (x->at[d] != y->at[d]) return false;
+  return true;
+}
+
+/* What nodes of `reader` read of `maker` must be what `maker` computes at that place of the domain.
+ * `read_to`, `made_to`: dims of either group -> of the merged one; NULL = the same. */
+static bool reads_agree(Fuser *f, uint32_t reader, uint32_t maker, const DimMap *read_to,
+                        const DimMap *made_to) {
+  const KGroup *k = &f->groups.data[reader];
+  for (uint32_t i = 0; i < k->nodes.len; i++) {
+    NodeId id = k->nodes.data[i];
+    for (uint32_t j = 0; j < graph_node(f->g, id)->noperands; j++) {
+      ValueId r = f->root[graph_node(f->g, id)->operands[j]].value;
+      NodeId def = graph_value(f->g, r)->node;
+      Root root;
+      DimMap read, made;
+      if (fuse_find(f, f->group[def]) != maker) continue;
+      if (f->level[def] == LEVEL_TOTAL || !operand_map(f, id, j, &f->map[id], &root, &read))
+        return false;
+      uint32_t rank = value_type(f->g, r)->rank;
+      made = fuse_result_map(f, def);
+      if (read_to) remap(&read, rank, read_to);
+      if (made_to) remap(&made, rank, made_to);
+      if (!same_map(&read, &made, rank)) return false;
+    }
+  }
+  return true;
 }
 
 static void merge(Fuser *f, uint32_t into, uint32_t from, const DimMap *to, bool per_row) {
@@ -444,6 +482,8 @@ static void pull_in(Fuser *f, NodeId id, uint32_t group) {
     uint32_t inner = map_bits(b->inner, &to, b->ndims), rows = map_bits(b->rows, &to, b->ndims);
     if ((inner && a->inner && inner != a->inner) || (rows && a->rows && rows != a->rows)) continue;
     if ((inner | a->inner) & (rows | a->rows)) continue;
+    if (!reads_agree(f, group, other, NULL, &to) || !reads_agree(f, other, group, &to, NULL))
+      continue;
     if (group_waits(f, other, group) || group_waits(f, group, other)) continue;
     merge(f, group, other, &to, per_row);
   }

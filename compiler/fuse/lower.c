@@ -260,10 +260,10 @@ static void emit_loop_block(Plan1 *p, uint32_t t) {
 /* --- the call ---- */
 
 /* Output o may take the place of an input whose loads are all of the element that is stored, and
- * none comes after the store's block. */
+ * all come before the store. */
 static bool may_replace(const Kernel *k, uint32_t out, uint32_t in) {
   const KInstr *store = NULL;
-  uint32_t store_block = 0;
+  uint32_t store_at = 0;
   if (dtype_bytes((DType)k->bufs[out].dtype) != dtype_bytes((DType)k->bufs[in].dtype)) return false;
   for (uint32_t n = 0; n < k->nblocks; n++)
     for (uint32_t i = k->blocks[n].first; i < k->blocks[n].first + k->blocks[n].count; i++) {
@@ -272,7 +272,7 @@ static bool may_replace(const Kernel *k, uint32_t out, uint32_t in) {
       if (!writes || x->access.buf != out) continue;
       if (store || x->kind == K_ACCUM || x->b) return false;
       store = x;
-      store_block = n;
+      store_at = i;
     }
   for (uint32_t n = 0; store && n < k->nblocks; n++)
     for (uint32_t i = k->blocks[n].first; i < k->blocks[n].first + k->blocks[n].count; i++) {
@@ -280,7 +280,7 @@ static bool may_replace(const Kernel *k, uint32_t out, uint32_t in) {
       if (x->kind != K_LOAD || x->access.buf != in) continue;
       KAccess a = x->access, b = store->access;
       a.buf = b.buf;
-      if (x->a || x->b || n > store_block || memcmp(&a, &b, sizeof a) != 0) return false;
+      if (x->a || x->b || i > store_at || memcmp(&a, &b, sizeof a) != 0) return false;
     }
   return store != NULL;
 }
