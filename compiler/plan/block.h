@@ -27,6 +27,10 @@ typedef struct PlanBlock {
   uint32_t *position;      /* per group: index in order */
   Storage *storage;        /* per FValue */
   bool *copies;            /* per group: an ASSIGN that copies */
+  /* All-reduces that one action does together: per group 1 + the member before it, and whether one
+   * follows. The last member's action stands for all; their buffers lie side by side. */
+  uint32_t *bucket_before;
+  bool *bucket_goes_on;
   uint64_t live_bound, height;
 } PlanBlock;
 
@@ -37,6 +41,8 @@ Storage *block_storage(const PlanBlock *b, FValueId v);
 void block_order(PlanBlock *b);
 /* Fills storage (all but offset), copies: lives, sharing, variables updated in place. */
 void block_share(PlanBlock *b, bool reuse);
+/* Fills bucket_*: runs of neighbouring all-reduces that gradients' reductions were assigned to. */
+void block_find_buckets(PlanBlock *b);
 /* Gives offsets above `base`; var_offset per variable. */
 void block_place(PlanBlock *b, uint64_t base, const uint64_t *var_offset, bool reuse);
 /* Appends the block's actions. `kind` is its index in the program table. */

@@ -169,7 +169,17 @@ static void emit_kernel(Emitter *e, const Group *g, const Kernel *k, AbiAction *
   e->report->kernels++;
 }
 
-static void emit_collective(Emitter *e, const Group *g, AbiAction *a) {
+/* Source and destination of a collective, and before them those of its bucket's other members. */
+static void add_members(Emitter *e, uint32_t id, AbiAction *a) {
+  const Group *g = &e->b->fused->groups.data[id];
+  if (e->b->bucket_before[id]) add_members(e, e->b->bucket_before[id] - 1, a);
+  add_buffer(e, a, g->inputs[0], false);
+  add_buffer(e, a, g->outputs[0], true);
+}
+
+static void emit_collective(Emitter *e, uint32_t id, AbiAction *a) {
+  if (e->b->bucket_goes_on[id]) return;
+  const Group *g = &e->b->fused->groups.data[id];
   const Node *n = graph_node(e->b->fused->graph, g->node);
   const TensorType *from = type_of(e, g->inputs[0]), *to = type_of(e, g->outputs[0]);
   const Attr *axes = node_attr(n, ATTR_AXES);
@@ -187,8 +197,7 @@ static void emit_collective(Emitter *e, const Group *g, AbiAction *a) {
             : n->op == OP_SHARD_SLICE    ? ABI_SLICE
             : n->op == OP_PARTIAL_FILL   ? ABI_FILL
                                          : ABI_PULL;
-  add_buffer(e, a, g->inputs[0], false);
-  add_buffer(e, a, g->outputs[0], true);
+  add_members(e, id, a);
   if (a->kind != ABI_SLICE && a->kind != ABI_FILL) e->report->collectives++;
 }
 
@@ -294,7 +303,7 @@ static void emit_group(Emitter *e, uint32_t id) {
     emit_contract(e, g, &a);
     break;
   case GROUP_COLLECTIVE:
-    emit_collective(e, g, &a);
+    emit_collective(e, id, &a);
     break;
   case GROUP_LIBRARY:
     emit_library(e, g, &a);

@@ -128,8 +128,9 @@ void block_order(PlanBlock *b) {
   uint32_t *given = ARENA_ARRAY(b->arena, uint32_t, b->norder);
   for (uint32_t i = 0; i < b->norder; i++) given[i] = i;
   b->looped = partition(b, given, order);
-  sink(b, order);
   delay_assigns(b, order);
+  sink(b, order);
+  delay_assigns(b, order); /* sinking may have moved a reader behind an ASSIGN */
   b->order = order;
   b->position = ARENA_ARRAY(b->arena, uint32_t, b->norder);
   b->looped = 0;

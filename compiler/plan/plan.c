@@ -57,6 +57,7 @@ Plan *plan_run(Arena *arena, const Program *program, FusedProgram *const fused[4
     PlanBlock b = {.arena = arena, .program = program, .fused = fused[i]};
     block_order(&b);
     block_share(&b, options->reuse);
+    block_find_buckets(&b);
     block_place(&b, plan->persistent_size, offset, options->reuse);
     block_emit(&b, &w, (AbiProgramKind)i, settings[i], offset, &plan->blocks[i]);
     uint64_t end = plan->persistent_size + b.height;

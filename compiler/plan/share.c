@@ -98,19 +98,26 @@ static bool fills_root(const FusedProgram *f, FValueId v) {
          fv->max_bytes == f->values.data[fv->alias].max_bytes;
 }
 
-/* Memory of variables: one Storage per variable that the block reads stands for its old value. */
-static void share_reads(PlanBlock *b, uint32_t *reader) {
+/* The old values of a variable that a block reads: before any ASSIGN of the part of the block that
+ * runs per accumulated batch, and in the part behind it; and the value that an earlier ASSIGN made
+ * in place. Roots of storages, 0 = there is none. */
+typedef struct Readers {
+  uint32_t looped, once, assigned;
+} Readers;
+
+static void share_reads(PlanBlock *b, Readers *readers) {
   const FusedProgram *f = b->fused;
   for (uint32_t p = 0; p < b->norder; p++) {
     const Node *n = group_node(b, b->order[p]);
     if (n->op != OP_READ) continue;
     uint32_t var = (uint32_t)node_int(n, ATTR_VAR, 0);
     uint32_t root = find_root(b, f->groups.data[b->order[p]].outputs[0]);
-    if (reader[var])
-      unite(b, reader[var], root);
+    uint32_t *reader = p < b->looped ? &readers[var].looped : &readers[var].once;
+    if (*reader)
+      unite(b, *reader, root);
     else
-      reader[var] = root;
-    b->storage[reader[var]].var = var + 1;
+      *reader = root;
+    b->storage[*reader].var = var + 1;
   }
 }
 
@@ -129,9 +136,19 @@ static bool sole_writer(const PlanBlock *b, const uint32_t *writer, uint32_t roo
   return false;
 }
 
+/* The value that is assigned can be made in the variable's memory: the group that makes it may
+ * write over every old value that is in the way. */
+static bool made_in_place(const PlanBlock *b, const Readers *old, bool looped, uint32_t maker,
+                          uint32_t out) {
+  uint32_t p = b->position[maker];
+  if (group_op(b, maker) == OP_INPUT) return false;
+  if (old->looped && !replaceable(b, maker, out, &b->storage[old->looped], p)) return false;
+  if (old->assigned && !replaceable(b, maker, out, &b->storage[old->assigned], p)) return false;
+  return looped || !old->once || replaceable(b, maker, out, &b->storage[old->once], p);
+}
+
 /* Assigned values are made in the variable's memory where that is safe; else the ASSIGN copies. */
-static void share_assigns(PlanBlock *b, const uint32_t *reader, const uint32_t *writer,
-                          bool reuse) {
+static void share_assigns(PlanBlock *b, Readers *readers, const uint32_t *writer, bool reuse) {
   const FusedProgram *f = b->fused;
   for (uint32_t p = 0; p < b->norder; p++) {
     uint32_t id = b->order[p], maker, out;
@@ -140,20 +157,14 @@ static void share_assigns(PlanBlock *b, const uint32_t *reader, const uint32_t *
     FValueId value = f->groups.data[id].inputs[0];
     uint32_t var = (uint32_t)node_int(n, ATTR_VAR, 0), root = find_root(b, value);
     Storage *s = &b->storage[root];
+    bool looped = p < b->looped;
     if (s->var == var + 1) continue; /* the variable keeps its value */
-    b->copies[id] = true;
-    if (!reuse || !fills_root(f, value) || s->var || s->step ||
-        !sole_writer(b, writer, root, &maker, &out))
-      continue;
-    if (group_op(b, maker) == OP_INPUT) continue;
-    uint32_t old = reader[var];
-    if (old && !replaceable(b, maker, out, &b->storage[old], b->position[maker])) continue;
-    b->copies[id] = false;
-    if (old) {
-      unite(b, old, root);
-    } else {
-      s->var = var + 1;
-    }
+    b->copies[id] = !reuse || !fills_root(f, value) || s->var || s->step ||
+                    !sole_writer(b, writer, root, &maker, &out) ||
+                    !made_in_place(b, &readers[var], looped, maker, out);
+    if (b->copies[id]) continue;
+    s->var = var + 1;
+    readers[var].assigned = root;
   }
 }
 
@@ -185,8 +196,8 @@ void block_share(PlanBlock *b, bool reuse) {
   b->storage = ARENA_ARRAY(b->arena, Storage, f->values.len);
   b->copies = ARENA_ARRAY(b->arena, bool, f->groups.len);
   find_lives(b);
-  uint32_t *reader = ARENA_ARRAY(b->arena, uint32_t, b->program->vars.len);
-  share_reads(b, reader);
+  Readers *readers = ARENA_ARRAY(b->arena, Readers, b->program->vars.len);
+  share_reads(b, readers);
   uint32_t *writer = ARENA_ARRAY(b->arena, uint32_t, f->values.len);
   memset(writer, 0xff, sizeof *writer * f->values.len);
   for (uint32_t p = 0; p < b->norder; p++) {
@@ -194,28 +205,6 @@ void block_share(PlanBlock *b, bool reuse) {
     for (uint32_t k = 0; k < g->noutputs && g->kind != GROUP_VIEW; k++)
       writer[find_root(b, g->outputs[k])] = b->order[p];
   }
-  share_assigns(b, reader, writer, reuse);
+  share_assigns(b, readers, writer, reuse);
   if (reuse) share_in_place(b);
-}
-
-void block_place(PlanBlock *b, uint64_t base, const uint64_t *var_offset, bool reuse) {
-  const FusedProgram *f = b->fused;
-  PackItem *items = ARENA_ARRAY(b->arena, PackItem, f->values.len);
-  uint32_t *which = ARENA_ARRAY(b->arena, uint32_t, f->values.len), n = 0;
-  for (uint32_t v = 1; v < f->values.len; v++) {
-    Storage *s = &b->storage[v];
-    if (s->parent != v || s->first == NOWHERE) continue;
-    s->offset = base;
-    if (s->var)
-      s->offset = var_offset[s->var - 1];
-    else if (s->step)
-      s->offset = ABI_STEP_OFFSET + offsetof(AbiStep, step);
-    else {
-      items[n] = (PackItem){.size = s->bytes, .first = s->first, .last = s->last};
-      if (!reuse) items[n].first = 0, items[n].last = b->norder;
-      which[n++] = v;
-    }
-  }
-  b->height = pack_items(b->arena, items, n, &b->live_bound);
-  for (uint32_t i = 0; i < n; i++) b->storage[which[i]].offset = base + items[i].offset;
 }

@@ -20,9 +20,12 @@ ValueId spmd_redistribute(Lowering *l, ValueId v, const TensorType *to) {
     uint32_t n = 0;
     for (uint32_t a = 0; a < DTM_MAX_AXES; a++)
       if (s->axes >> a & 1) axes[n++] = a;
-    const Attr attrs[] = {ATTR_T(TYPE, &s->to), ATTR_INTS(AXES, axes, n)};
-    bool has_axes = (op_info(s->op)->attrs & ATTR_BIT(AXES)) != 0;
-    v = spmd_emit(l, s->op, &v, 1, attrs, has_axes ? 2 : 1, &s->to);
+    Attr attrs[3] = {ATTR_T(TYPE, &s->to)};
+    uint32_t nattrs = 1;
+    const Attr *bucket = node_attr(l->serving, ATTR_BUCKET);
+    if (op_info(s->op)->attrs & ATTR_BIT(AXES)) attrs[nattrs++] = ATTR_INTS(AXES, axes, n);
+    if (bucket && op_info(s->op)->attrs & ATTR_BIT(BUCKET)) attrs[nattrs++] = *bucket;
+    v = spmd_emit(l, s->op, &v, 1, attrs, nattrs, &s->to);
   }
   return v;
 }

@@ -231,6 +231,16 @@ static int run_library(const Exec *x, const Prepared *p) {
                      (long long)fault.index, (long long)fault.extent);
 }
 
+static int all_reduce(RtComm *c, const AbiAction *a, const Moves *m) {
+  for (size_t i = 0; i < m->nranges; i++) {
+    const RtRange *r = &m->ranges[i];
+    int status = c->ops->all_reduce(c, r->src, r->dst, r->count, (int)m->dtype, (int)a->code,
+                                    m->group, m->ngroup);
+    if (status) return status;
+  }
+  return 0;
+}
+
 static int run_action(const Exec *x, uint32_t i, const ExecHooks *hooks) {
   const AbiAction *a = &x->image->action[i];
   const AbiBuffer *b = &x->image->buffer[a->buffers];
@@ -249,8 +259,7 @@ static int run_action(const Exec *x, uint32_t i, const ExecHooks *hooks) {
     return c->ops->pull(c, b[0].offset, b[1].offset, (int)m->dtype, m->boxes, m->nboxes, m->group,
                         m->ngroup);
   case ABI_ALL_REDUCE:
-    return c->ops->all_reduce(c, b[0].offset, b[1].offset, m->count, (int)m->dtype, (int)a->code,
-                              m->group, m->ngroup);
+    return all_reduce(c, a, m);
   case ABI_REDUCE_SCATTER:
     return c->ops->reduce_scatter(c, b[0].offset, b[1].offset, (int)m->dtype, (int)a->code,
                                   m->boxes, m->nboxes, m->group, m->ngroup);

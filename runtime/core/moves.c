@@ -128,6 +128,26 @@ static int find_one(const End *src, const End *dst, const End *part, Moves *m) {
   return 0;
 }
 
+/* Buffers of a bucket that follow each other up to alignment are reduced as one; the gap holds
+ * nothing of interest. */
+static int find_ranges(const Image *image, const AbiAction *action, int32_t rank, Moves *m) {
+  m->ranges = malloc(sizeof *m->ranges * (action->nbuffers / 2 + 1));
+  if (!m->ranges) return -1;
+  for (uint32_t i = 0; i + 1 < action->nbuffers; i += 2) {
+    const AbiBuffer *src = &image->buffer[action->buffers + i], *dst = src + 1;
+    const End end = end_of(image, src, rank);
+    size_t element = abi_dtype_bytes(end.type->dtype), count = count_of(&end);
+    RtRange *last = m->nranges ? &m->ranges[m->nranges - 1] : NULL;
+    if (count == 0) continue;
+    if (last && src->offset > last->src && src->offset - last->src == dst->offset - last->dst &&
+        src->offset - last->src - last->count * element < ABI_ALIGN)
+      last->count = (src->offset - last->src) / element + count;
+    else
+      m->ranges[m->nranges++] = (RtRange){src->offset, dst->offset, count};
+  }
+  return 0;
+}
+
 /* Replicate or Shard to Partial. */
 static int find_fill(const AbiAction *action, const End *src, const End *dst, Moves *m) {
   m->dst_bytes = count_of(dst) * abi_dtype_bytes(dst->type->dtype);
@@ -148,8 +168,7 @@ int dtm_rt_moves_find(const Image *image, const AbiAction *action, int32_t rank,
   case ABI_PULL:
     return find_pull(image, action, &src, &dst, m);
   case ABI_ALL_REDUCE:
-    m->count = count_of(&src);
-    return find_group(image, &src, action->axes, m);
+    return find_ranges(image, action, rank, m) || find_group(image, &src, action->axes, m) ? -1 : 0;
   case ABI_REDUCE_SCATTER:
     return find_group(image, &src, action->axes, m) || find_one(&src, &dst, &dst, m) ? -1 : 0;
   case ABI_SLICE:
@@ -172,6 +191,7 @@ int dtm_rt_moves_find(const Image *image, const AbiAction *action, int32_t rank,
 
 void dtm_rt_moves_free(Moves *m) {
   free(m->boxes);
+  free(m->ranges);
   free(m->group);
 }
 

@@ -7,12 +7,18 @@
 #include "comm/comm.h"
 #include "runtime/abi/image.h"
 
+/* `count` elements at byte offsets of the arena. */
+typedef struct RtRange {
+  size_t src, dst, count;
+} RtRange;
+
 typedef struct Moves {
   RtBox *boxes;
   size_t nboxes;
   int32_t *group; /* world ranks, ascending by mesh position; NULL for local moves */
   int32_t ngroup;
-  size_t count;     /* ALL_REDUCE: elements of the local block */
+  RtRange *ranges; /* ALL_REDUCE: what lies side by side is one */
+  size_t nranges;
   int32_t keeps;    /* FILL: this rank keeps its value */
   int32_t identity; /* FILL: every rank keeps it */
   size_t dst_bytes; /* FILL: of the local block of dst */

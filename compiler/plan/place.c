@@ -1,0 +1,110 @@
+/* Offsets of a block's memory: see block.h. Buckets of gradient reductions, then packing. */
+#include <string.h>
+
+#include "plan/block.h"
+
+/* --- buckets
+ * --------------------------------------------------------------------------------------- */
+
+static const Node *group_node(const PlanBlock *b, uint32_t g) {
+  return graph_node(b->fused->graph, b->fused->groups.data[g].node);
+}
+
+/* An all-reduce of a bucket that runs in place in memory of its own; 0 = it is none. */
+static int64_t bucket_of(const PlanBlock *b, uint32_t g) {
+  const Node *n = group_node(b, g);
+  if (n->op != OP_ALL_REDUCE) return 0;
+  const Group *group = &b->fused->groups.data[g];
+  const Storage *s = block_storage(b, group->outputs[0]);
+  if (s != block_storage(b, group->inputs[0]) || s->var || s->step) return 0;
+  return node_int(n, ATTR_BUCKET, 0);
+}
+
+/* Both may be one collective: same ranks, element type and reduction. */
+static bool alike(const PlanBlock *b, uint32_t g, uint32_t h) {
+  const Graph *graph = b->fused->graph;
+  const Node *m = group_node(b, g), *n = group_node(b, h);
+  const TensorType *s = value_type(graph, m->operands[0]), *t = value_type(graph, n->operands[0]);
+  if (s->mesh != t->mesh || s->dtype != t->dtype ||
+      !attr_equal(node_attr(m, ATTR_AXES), node_attr(n, ATTR_AXES)))
+    return false;
+  for (uint32_t a = 0; a < DTM_MAX_AXES; a++)
+    if ((s->layout.at[a].kind == PLACE_PARTIAL || t->layout.at[a].kind == PLACE_PARTIAL) &&
+        memcmp(&s->layout.at[a], &t->layout.at[a], sizeof(Place)) != 0)
+      return false;
+  return true;
+}
+
+void block_find_buckets(PlanBlock *b) {
+  uint32_t ngroups = b->fused->groups.len, last = 0; /* 1 + the member before */
+  b->bucket_before = ARENA_ARRAY(b->arena, uint32_t, ngroups);
+  b->bucket_goes_on = ARENA_ARRAY(b->arena, bool, ngroups);
+  for (uint32_t p = 0; p < b->norder; p++) {
+    uint32_t g = b->order[p];
+    if (b->fused->groups.data[g].kind == GROUP_VIEW || group_op(b, g) == OP_READ) continue;
+    int64_t bucket = bucket_of(b, g);
+    if (bucket && last && bucket == bucket_of(b, last - 1) && alike(b, last - 1, g)) {
+      b->bucket_before[g] = last;
+      b->bucket_goes_on[last - 1] = true;
+    }
+    last = bucket ? g + 1 : 0;
+  }
+}
+
+/* --- packing
+ * --------------------------------------------------------------------------------------- */
+
+/* Where a storage lies: `at` bytes into a packed item. */
+typedef struct Slot {
+  uint32_t item, storage;
+  uint64_t at;
+} Slot;
+
+static uint32_t storage_index(const PlanBlock *b, FValueId v) {
+  return (uint32_t)(block_storage(b, v) - b->storage);
+}
+
+/* The members of a bucket follow each other in one item. slot_of[storage] = 1 + slot. */
+static void join_buckets(const PlanBlock *b, PackItem *items, Slot *slots,
+                         const uint32_t *slot_of) {
+  for (uint32_t p = 0; p < b->norder; p++) {
+    uint32_t g = b->order[p];
+    if (!b->bucket_before[g]) continue;
+    const Group *before = &b->fused->groups.data[b->bucket_before[g] - 1];
+    Slot *mine = &slots[slot_of[storage_index(b, b->fused->groups.data[g].outputs[0])] - 1];
+    PackItem *into = &items[slots[slot_of[storage_index(b, before->outputs[0])] - 1].item];
+    PackItem *old = &items[mine->item];
+    mine->at = into->size;
+    mine->item = (uint32_t)(into - items);
+    into->size += old->size;
+    old->size = 0;
+    if (old->first < into->first) into->first = old->first;
+    if (old->last > into->last) into->last = old->last;
+  }
+}
+
+void block_place(PlanBlock *b, uint64_t base, const uint64_t *var_offset, bool reuse) {
+  uint32_t nvalues = b->fused->values.len, n = 0;
+  PackItem *items = ARENA_ARRAY(b->arena, PackItem, nvalues);
+  Slot *slots = ARENA_ARRAY(b->arena, Slot, nvalues);
+  uint32_t *slot_of = ARENA_ARRAY(b->arena, uint32_t, nvalues);
+  for (uint32_t v = 1; v < nvalues; v++) {
+    Storage *s = &b->storage[v];
+    if (s->parent != v || s->first == NOWHERE) continue;
+    s->offset = base;
+    if (s->var)
+      s->offset = var_offset[s->var - 1];
+    else if (s->step)
+      s->offset = ABI_STEP_OFFSET + offsetof(AbiStep, step);
+    else {
+      items[n] = (PackItem){.size = s->bytes, .first = s->first, .last = s->last};
+      if (!reuse) items[n].first = 0, items[n].last = b->norder;
+      slots[n] = (Slot){.item = n, .storage = v};
+      slot_of[v] = ++n;
+    }
+  }
+  join_buckets(b, items, slots, slot_of);
+  b->height = pack_items(b->arena, items, n, &b->live_bound);
+  for (uint32_t i = 0; i < n; i++)
+    b->storage[slots[i].storage].offset = base + items[slots[i].item].offset + slots[i].at;
+}
