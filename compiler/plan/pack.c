@@ -13,17 +13,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUDGET = 6000000 }; /* items looked at: about ten milliseconds */
+enum {
+  BUDGET = 12000000, /* items looked at: some twenty milliseconds */
+  ROUNDS = 100       /* of the search between its strictest and laxest */
+};
+
+/* An item that has its place. */
+typedef struct Placed {
+  uint64_t begin, end;
+  uint32_t first, last;
+} Placed;
 
 typedef struct Search {
   const PackItem *items;
   uint32_t n;
   uint64_t bound, good;    /* good enough: stop there */
-  uint32_t *placed;        /* scratch: items in the order of their offsets */
+  Placed *placed;          /* scratch: in the order of their offsets */
   uint64_t *offset, *best; /* per item */
   uint32_t *order, *best_order;
   uint64_t best_height;
   int64_t budget;
+  bool first_fit; /* the lowest gap that is large enough, not the tightest */
 } Search;
 
 /* Places items in s->order; returns the height, or more than `limit` as soon as it passes it. */
@@ -33,16 +43,15 @@ static uint64_t place(Search *s, uint64_t limit) {
   for (uint32_t k = 0; k < s->n; k++) {
     const PackItem *item = &s->items[s->order[k]];
     uint64_t at = 0, best_gap = UINT64_MAX, best_at = 0;
-    for (uint32_t p = 0; p < nplaced; p++) {
-      const PackItem *q = &s->items[s->placed[p]];
+    bool first_fit = s->first_fit;
+    for (const Placed *q = s->placed; q < s->placed + nplaced; q++) {
       if (q->first > item->last || q->last < item->first) continue;
-      uint64_t begin = s->offset[s->placed[p]];
-      if (begin >= at + item->size && begin - at < best_gap) {
-        best_gap = begin - at;
+      if (q->begin >= at + item->size && q->begin - at < best_gap) {
+        best_gap = q->begin - at;
         best_at = at;
-        if (best_gap == item->size) break;
+        if (first_fit || best_gap == item->size) break;
       }
-      if (begin + q->size > at) at = begin + q->size;
+      if (q->end > at) at = q->end;
     }
     s->budget -= nplaced + 1;
     if (best_gap == UINT64_MAX) best_at = at;
@@ -52,25 +61,29 @@ static uint64_t place(Search *s, uint64_t limit) {
     uint32_t lo = 0, hi = nplaced;
     while (lo < hi) {
       uint32_t mid = (lo + hi) / 2;
-      if (s->offset[s->placed[mid]] <= best_at)
+      if (s->placed[mid].begin <= best_at)
         lo = mid + 1;
       else
         hi = mid;
     }
     memmove(s->placed + lo + 1, s->placed + lo, (nplaced - lo) * sizeof *s->placed);
-    s->placed[lo] = s->order[k];
+    s->placed[lo] = (Placed){best_at, best_at + item->size, item->first, item->last};
     nplaced++;
   }
   return height;
+}
+
+static void keep_best(Search *s, uint64_t height) {
+  s->best_height = height;
+  memcpy(s->best, s->offset, s->n * sizeof *s->best);
+  memcpy(s->best_order, s->order, s->n * sizeof *s->order);
 }
 
 /* Tries s->order; keeps it when it is the best so far. */
 static bool try_order(Search *s) {
   uint64_t height = place(s, s->best_height);
   if (height >= s->best_height) return false;
-  s->best_height = height;
-  memcpy(s->best, s->offset, s->n * sizeof *s->best);
-  memcpy(s->best_order, s->order, s->n * sizeof *s->order);
+  keep_best(s, height);
   return true;
 }
 
@@ -150,35 +163,50 @@ static uint64_t next_random(uint64_t *state) { /* xorshift64* */
   return *state * 0x2545F4914F6CDD1Dull;
 }
 
-/* Moves an item that reaches the top of the best packing to an earlier place in the order, or
- * swaps two items; keeps what is not worse. */
-static void improve(Search *s) {
-  uint64_t state = 0x9E3779B97F4A7C15ull;
-  uint64_t current = s->best_height;
-  uint32_t *base = s->best_order;
-  while (s->best_height > s->good && s->budget > 0) {
+static bool together(const PackItem *a, const PackItem *b) {
+  return a->first <= b->last && b->first <= a->last;
+}
+
+/* Of the positions [0, end) of the order, a random one whose item is alive together with `item`;
+ * `end` when there is none. */
+static uint32_t pick_neighbour(const Search *s, const uint32_t *order, uint32_t end,
+                               const PackItem *item, uint64_t *state) {
+  uint32_t found = end, seen = 0;
+  for (uint32_t k = 0; k < end; k++)
+    if (together(&s->items[order[k]], item) && next_random(state) % ++seen == 0) found = k;
+  return found;
+}
+
+/* Threshold accepting (Dueck and Scheuer, 1990): puts an item that reaches the top before one that
+ * is in its way, now and then also another pair of neighbours, and goes on from what is not much
+ * worse than the best. */
+static void improve(Arena *arena, Search *s) {
+  uint64_t state = 0x9E3779B97F4A7C15ull, current = s->best_height;
+  uint32_t *base = ARENA_ARRAY(arena, uint32_t, s->n);
+  uint64_t *offset = ARENA_ARRAY(arena, uint64_t, s->n);
+  memcpy(base, s->best_order, s->n * sizeof *base);
+  memcpy(offset, s->best, s->n * sizeof *offset);
+  for (uint64_t round = 0; s->best_height > s->good && s->budget > 0; round++) {
     memcpy(s->order, base, s->n * sizeof *s->order);
     uint32_t top = 0, seen = 0;
     for (uint32_t k = 0; k < s->n; k++) {
-      uint32_t i = base[k];
-      if (s->best[i] + s->items[i].size != s->best_height) continue;
+      if (offset[base[k]] + s->items[base[k]].size != current) continue;
       if (next_random(&state) % ++seen == 0) top = k;
     }
-    if (top > 0) {
-      uint32_t to = (uint32_t)(next_random(&state) % top);
-      move_to(s->order, top, to);
-      top = to;
+    move_to(s->order, top, pick_neighbour(s, base, top, &s->items[base[top]], &state));
+    for (uint64_t more = next_random(&state) % 4; more > 1; more--) {
+      uint32_t from = (uint32_t)(next_random(&state) % s->n);
+      move_to(s->order, from, pick_neighbour(s, s->order, from, &s->items[s->order[from]], &state));
     }
-    if (next_random(&state) % 2) {
-      uint32_t a = (uint32_t)(next_random(&state) % s->n);
-      uint32_t b = (uint32_t)(next_random(&state) % s->n);
-      move_to(s->order, a, b);
-    }
-    uint64_t height = place(s, current + 1);
-    if (height > current) continue;
-    current = s->best_height = height;
-    memcpy(s->best, s->offset, s->n * sizeof *s->best);
+    s->budget -= s->n;
+    /* The threshold goes down from 3 % to nothing, again and again. */
+    uint64_t slack = s->bound / 100 * 3 * (ROUNDS - round % ROUNDS) / ROUNDS;
+    uint64_t height = place(s, s->best_height + slack + 1);
+    if (height > s->best_height + slack) continue;
+    current = height;
     memcpy(base, s->order, s->n * sizeof *base);
+    memcpy(offset, s->offset, s->n * sizeof *offset);
+    if (height < s->best_height) keep_best(s, height);
   }
 }
 
@@ -210,7 +238,7 @@ uint64_t pack_items(Arena *arena, PackItem *items, uint32_t n, uint64_t *bound) 
   Search s = {.items = items,
               .bound = *bound,
               .good = *bound + *bound / 100,
-              .placed = ARENA_ARRAY(arena, uint32_t, n),
+              .placed = ARENA_ARRAY(arena, Placed, n),
               .offset = ARENA_ARRAY(arena, uint64_t, n),
               .best = ARENA_ARRAY(arena, uint64_t, n),
               .order = ARENA_ARRAY(arena, uint32_t, n),
@@ -228,13 +256,19 @@ uint64_t pack_items(Arena *arena, PackItem *items, uint32_t n, uint64_t *bound) 
   }
   if (s.n == 0) return 0;
   s.items = dense;
+  bool first_fit = false;
   Key *keys = ARENA_ARRAY(arena, Key, s.n);
   for (int kind = 0; kind < ORDER_COUNT; kind++) {
     if (s.best_height <= s.good || (kind > 0 && s.budget <= 0)) break;
     make_order(&s, keys, (OrderKind)kind, peak);
-    try_order(&s);
+    s.first_fit = false;
+    bool tight = try_order(&s);
+    s.first_fit = true;
+    bool loose = try_order(&s);
+    if (tight || loose) first_fit = loose;
   }
-  improve(&s);
+  s.first_fit = first_fit;
+  improve(arena, &s);
   for (uint32_t i = 0; i < s.n; i++) items[real[i]].offset = s.best[i];
   return s.best_height;
 }

@@ -1,0 +1,244 @@
+/* The runtime's library operators against plain loops, every element type, zero extents, and with
+ * one and several threads. */
+#include <check.h>
+#include <omp.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "core/library.h"
+#include "runtime/abi/number.h"
+
+enum { ROOM = 4096 };
+
+static uint32_t seed = 7;
+static int64_t draw(int64_t n) {
+  seed = seed * 1664525u + 1013904223u;
+  return n ? (int64_t)(seed >> 8) % n : 0;
+}
+
+static LibTensor tensor(uint32_t dtype, uint32_t rank, const int64_t *extent) {
+  LibTensor t = {.data = calloc(ROOM, 8), .dtype = dtype, .rank = rank};
+  for (uint32_t d = 0; d < rank; d++) t.extent[d] = t.shape[d] = extent[d];
+  for (int64_t i = 0; i < ROOM; i++)
+    abi_store(t.data, dtype, i, dtype == ABI_BOOL ? (double)draw(2) : (double)(draw(9) - 4));
+  if (dtype == ABI_U8)
+    for (int64_t i = 0; i < ROOM; i++) abi_store(t.data, dtype, i, (double)draw(9));
+  return t;
+}
+
+static double get(const LibTensor *t, int64_t i) {
+  return abi_load(t->data, t->dtype, i);
+}
+
+static void run(LibCall *c) {
+  LibFault fault;
+  c->threads = 3;
+  void *scratch = malloc(dtm_rt_library_scratch(c) + 1);
+  ck_assert_int_eq(dtm_rt_library_run(c, scratch, &fault), 0);
+  free(scratch);
+}
+
+static void release(LibCall *c) {
+  for (uint32_t i = 0; i < c->ntensors; i++) free(c->t[i].data);
+}
+
+static const int64_t shapes[][3] = {{3, 5, 4}, {1, 7, 1}, {2, 1, 3},
+                                    {0, 4, 2}, {3, 0, 2}, {2, 4, 0}};
+enum { NSHAPES = sizeof shapes / sizeof *shapes };
+
+START_TEST(sorts) {
+  for (uint32_t dtype = ABI_F64; dtype < ABI_DTYPE_COUNT; dtype++)
+    for (int s = 0; s < NSHAPES; s++)
+      for (int down = 0; down < 2; down++) {
+        const int64_t *e = shapes[s];
+        LibCall c = {.code = ABI_LIB_SORT, .ntensors = 3, .args = {1, down}};
+        c.t[0] = tensor(dtype, 3, e);
+        c.t[1] = tensor(dtype, 3, e);
+        c.t[2] = tensor(ABI_I64, 3, e);
+        run(&c);
+        for (int64_t o = 0; o < e[0]; o++)
+          for (int64_t i = 0; i < e[2]; i++)
+            for (int64_t k = 0; k < e[1]; k++) {
+              int64_t at = (o * e[1] + k) * e[2] + i, from = (int64_t)get(&c.t[2], at);
+              double v = get(&c.t[1], at);
+              ck_assert(v == get(&c.t[0], (o * e[1] + from) * e[2] + i));
+              if (k == 0) continue;
+              double before = get(&c.t[1], at - e[2]);
+              ck_assert(down ? before >= v : before <= v);
+              if (before == v) ck_assert(get(&c.t[2], at - e[2]) < from); /* stable */
+            }
+        release(&c);
+      }
+}
+END_TEST
+
+START_TEST(topk_takes_the_first_of_sort) {
+  const int64_t e[] = {3, 6, 2}, k[] = {3, 4, 2};
+  LibCall sorted = {.code = ABI_LIB_SORT, .ntensors = 3, .args = {1, 1}};
+  sorted.t[0] = tensor(ABI_F32, 3, e);
+  ((float *)sorted.t[0].data)[4] = NAN; /* NaN counts as the largest */
+  sorted.t[1] = tensor(ABI_F32, 3, e);
+  sorted.t[2] = tensor(ABI_I64, 3, e);
+  run(&sorted);
+  LibCall top = {.code = ABI_LIB_TOPK, .ntensors = 3, .args = {1, 4}};
+  top.t[0] = sorted.t[0];
+  top.t[1] = tensor(ABI_F32, 3, k);
+  top.t[2] = tensor(ABI_I64, 3, k);
+  run(&top);
+  for (int64_t o = 0; o < 3; o++)
+    for (int64_t j = 0; j < 4; j++)
+      for (int64_t i = 0; i < 2; i++)
+        ck_assert_int_eq(((int64_t *)top.t[2].data)[(o * 4 + j) * 2 + i],
+                         ((int64_t *)sorted.t[2].data)[(o * 6 + j) * 2 + i]);
+  ck_assert_int_eq(((int64_t *)top.t[2].data)[0], 2);
+  free(top.t[1].data);
+  free(top.t[2].data);
+  release(&sorted);
+}
+END_TEST
+
+START_TEST(running_sums) {
+  for (uint32_t dtype = ABI_F64; dtype < ABI_BOOL; dtype++)
+    for (int s = 0; s < NSHAPES; s++)
+      for (int reverse = 0; reverse < 2; reverse++) {
+        const int64_t *e = shapes[s];
+        LibCall c = {.code = ABI_LIB_CUMSUM, .ntensors = 2, .args = {1, reverse}};
+        c.t[0] = tensor(dtype, 3, e);
+        c.t[1] = tensor(dtype, 3, e);
+        run(&c);
+        for (int64_t o = 0; o < e[0]; o++)
+          for (int64_t i = 0; i < e[2]; i++) {
+            double sum = 0;
+            for (int64_t n = 0; n < e[1]; n++) {
+              int64_t at = (o * e[1] + (reverse ? e[1] - 1 - n : n)) * e[2] + i;
+              sum += get(&c.t[0], at);
+              double want = dtype == ABI_I8 ? (int8_t)sum : dtype == ABI_U8 ? (uint8_t)sum : sum;
+              ck_assert_msg(fabs(get(&c.t[1], at) - want) <= 0.13 * fabs(want), "%s %g want %g",
+                            abi_dtype_name(dtype), get(&c.t[1], at), want);
+            }
+          }
+        release(&c);
+      }
+}
+END_TEST
+
+START_TEST(gather_and_scatter) {
+  for (uint32_t dtype = ABI_F64; dtype < ABI_DTYPE_COUNT; dtype++)
+    for (int dim = 0; dim < 2; dim++)
+      for (int empty = 0; empty < 2; empty++) {
+        const int64_t ex[] = {5, 6}, ei[] = {dim ? 5 : 4 - 4 * empty, dim ? 3 - 3 * empty : 6};
+        LibCall c = {.code = ABI_LIB_GATHER, .ntensors = 3, .args = {dim}};
+        c.t[0] = tensor(dtype, 2, ex);
+        c.t[1] = tensor(ABI_I32, 2, ei);
+        c.t[2] = tensor(dtype, 2, ei);
+        for (int64_t i = 0; i < ei[0] * ei[1]; i++)
+          abi_store(c.t[1].data, ABI_I32, i, (double)draw(ex[dim]));
+        run(&c);
+        LibCall s = {.code = ABI_LIB_SCATTER_ADD, .ntensors = 4, .args = {dim}};
+        s.t[0] = tensor(dtype, 2, ex);
+        s.t[1] = c.t[1];
+        s.t[2] = c.t[2];
+        s.t[3] = tensor(dtype, 2, ex);
+        run(&s);
+        double sum[30];
+        for (int64_t i = 0; i < 30; i++) sum[i] = get(&s.t[0], i);
+        for (int64_t i = 0; i < ei[0]; i++)
+          for (int64_t j = 0; j < ei[1]; j++) {
+            int64_t k = (int64_t)get(&c.t[1], i * ei[1] + j), from = dim ? i * 6 + k : k * 6 + j;
+            ck_assert(get(&c.t[2], i * ei[1] + j) == get(&c.t[0], from));
+            sum[from] += get(&c.t[2], i * ei[1] + j);
+          }
+        for (int64_t i = 0; i < 30; i++) {
+          double want = dtype == ABI_BOOL ? sum[i] != 0 : sum[i];
+          ck_assert_msg(fabs(get(&s.t[3], i) - want) <=
+                            (dtype >= ABI_F8_E4M3 && dtype <= ABI_F8_E5M2 ? 2.0 : 0.0),
+                        "%s %g want %g", abi_dtype_name(dtype), get(&s.t[3], i), want);
+        }
+        free(s.t[0].data);
+        free(s.t[3].data);
+        release(&c);
+      }
+}
+END_TEST
+
+START_TEST(selects_slices) {
+  const int64_t ex[] = {3, 5, 2}, en[] = {4}, ey[] = {3, 4, 2};
+  LibCall c = {.code = ABI_LIB_INDEX_SELECT, .ntensors = 3, .args = {1}};
+  c.t[0] = tensor(ABI_BF16, 3, ex);
+  c.t[1] = tensor(ABI_I64, 1, en);
+  c.t[2] = tensor(ABI_BF16, 3, ey);
+  for (int64_t i = 0; i < 4; i++) ((int64_t *)c.t[1].data)[i] = draw(5);
+  run(&c);
+  for (int64_t o = 0; o < 3; o++)
+    for (int64_t n = 0; n < 4; n++)
+      for (int64_t i = 0; i < 2; i++)
+        ck_assert(get(&c.t[2], (o * 4 + n) * 2 + i) ==
+                  get(&c.t[0], (o * 5 + ((int64_t *)c.t[1].data)[n]) * 2 + i));
+  ((int64_t *)c.t[1].data)[2] = 5;
+  LibFault fault;
+  ck_assert_int_eq(dtm_rt_library_run(&c, NULL, &fault), -1);
+  ck_assert_int_eq(fault.index, 5);
+  ck_assert_int_eq(fault.extent, 5);
+  release(&c);
+}
+END_TEST
+
+/* Vocabulary 10 over 4 ranks (3, 3, 3, 1) and 3 over 4 (1, 1, 1, 0): ids of other blocks give 0 and
+ * take no gradient. */
+START_TEST(vocabulary_blocks) {
+  for (uint32_t dtype = ABI_F64; dtype <= ABI_F16; dtype++)
+    for (int64_t vocab = 3; vocab <= 10; vocab += 7) {
+      int64_t c4 = (vocab + 3) / 4;
+      for (int64_t rank = 0; rank < 4; rank++) {
+        int64_t lo = rank * c4 < vocab ? rank * c4 : vocab, hi = lo + c4 < vocab ? lo + c4 : vocab;
+        const int64_t en[] = {4, 5}, ew[] = {hi - lo, 6}, ey[] = {4, 5, 6};
+        LibCall f = {.code = ABI_LIB_EMBEDDING, .ntensors = 3};
+        f.t[0] = tensor(ABI_I64, 2, en);
+        for (int64_t i = 0; i < 20; i++) ((int64_t *)f.t[0].data)[i] = i % vocab;
+        f.t[1] = tensor(dtype, 2, ew);
+        f.t[1].offset[0] = lo;
+        f.t[1].shape[0] = vocab;
+        f.t[2] = tensor(dtype, 3, ey);
+        run(&f);
+        LibCall b = {.code = ABI_LIB_EMBEDDING_BACKWARD, .ntensors = 3};
+        b.t[0] = tensor(dtype, 3, ey);
+        b.t[1] = f.t[0];
+        b.t[2] = tensor(dtype, 2, ew);
+        b.t[2].offset[0] = lo;
+        b.t[2].shape[0] = vocab;
+        run(&b);
+        double sum[10][6] = {{0}};
+        for (int64_t i = 0; i < 20; i++)
+          for (int64_t d = 0; d < 6; d++) {
+            int64_t row = i % vocab - lo;
+            bool here = row >= 0 && row < hi - lo;
+            ck_assert(get(&f.t[2], i * 6 + d) == (here ? get(&f.t[1], row * 6 + d) : 0));
+            if (here) sum[row][d] += get(&b.t[0], i * 6 + d);
+          }
+        for (int64_t r = 0; r < hi - lo; r++)
+          for (int64_t d = 0; d < 6; d++) ck_assert(get(&b.t[2], r * 6 + d) == sum[r][d]);
+        release(&f);
+        free(b.t[0].data);
+        free(b.t[2].data);
+      }
+    }
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("library");
+  TCase *tc = tcase_create("library");
+  tcase_add_test(tc, sorts);
+  tcase_add_test(tc, topk_takes_the_first_of_sort);
+  tcase_add_test(tc, running_sums);
+  tcase_add_test(tc, gather_and_scatter);
+  tcase_add_test(tc, selects_slices);
+  tcase_add_test(tc, vocabulary_blocks);
+  suite_add_tcase(suite, tc);
+  SRunner *runner = srunner_create(suite);
+  srunner_set_fork_status(runner, CK_NOFORK); /* OpenMP does not survive a fork */
+  srunner_run_all(runner, CK_NORMAL);
+  int failed = srunner_ntests_failed(runner);
+  srunner_free(runner);
+  return failed != 0;
+}
