@@ -44,8 +44,8 @@ static bool reached(const _Atomic uint32_t *count, uint32_t target) {
 }
 
 enum {
-  SPINS = 4000,  /* about 100 us: longer than any balanced barrier */
-  YIELDS = 20,   /* when processors are short: let the peer run, then sleep */
+  SPINS = 4000,  /* about 100 us with a processor to spare: longer than a balanced barrier */
+  YIELDS = 20,   /* then let the peer run, should it wait for this processor; then sleep */
   WATCH_MS = 100 /* how often a sleeper looks whether the peer still lives */
 };
 
@@ -77,20 +77,17 @@ static int wait_asleep(LocalComm *c, int32_t peer, const _Atomic uint32_t *count
 static int wait_for(LocalComm *c, int32_t peer) {
   const _Atomic uint32_t *count = local_count(c->control, peer, c->base.rank);
   uint32_t target = c->arrived[peer];
-  if (c->spin) {
-    for (int i = 0; i < SPINS; i++) {
-      if (reached(count, target)) {
-        return 0;
-      }
-      cpu_relax();
+  for (int i = 0; c->spin && i < SPINS; i++) {
+    if (reached(count, target)) {
+      return 0;
     }
-  } else {
-    for (int i = 0; i < YIELDS; i++) {
-      if (reached(count, target)) {
-        return 0;
-      }
-      sched_yield();
+    cpu_relax();
+  }
+  for (int i = 0; i < YIELDS; i++) {
+    if (reached(count, target)) {
+      return 0;
     }
+    sched_yield();
   }
   return wait_asleep(c, peer, count, target);
 }

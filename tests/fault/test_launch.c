@@ -47,7 +47,8 @@ static int64_t now_ms(void) {
   return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-static void job_main(const JobSetup *s, int report) {
+/* What main of a built binary does. `report` < 0: nobody listens. */
+static void job_main(const JobSetup *s, int report, RtTransport transport) {
   RtProgramInfo program = {
       .source = "test.dtm", .mesh = "a=2", .world = s->world, .has_train = true};
   RtOptions options;
@@ -57,6 +58,7 @@ static void job_main(const JobSetup *s, int report) {
   }
   options.deadline = s->deadline;
   options.threads = 1;
+  options.transport = transport;
   if (s->as_rank >= 0) {
     options.rank = s->as_rank;
     options.world = s->world;
@@ -70,7 +72,7 @@ static void job_main(const JobSetup *s, int report) {
   }
   char line[64];
   int n = snprintf(line, sizeof line, "%d %d\n", (int)c->rank, (int)getpid());
-  if (write(report, line, (size_t)n) != n) {
+  if (report >= 0 && write(report, line, (size_t)n) != n) {
     _exit(98);
   }
   status = s->body(c);
@@ -88,7 +90,7 @@ static void job_start(Job *job, const JobSetup *s) {
     dup2(err[1], STDERR_FILENO);
     close(report[0]);
     close(err[0]);
-    job_main(s, report[1]);
+    job_main(s, report[1], RT_TRANSPORT_AUTO);
   }
   close(report[1]);
   close(err[1]);
@@ -579,7 +581,91 @@ START_TEST(several_machines) {
 }
 END_TEST
 
+/* --- Under mpirun ------------------------------------------------------------------------------
+ */
+
+/* Trains a few steps, then rank 1 asks to stop. */
+static int stops_itself(RtComm *c) {
+  bool stop = false;
+  int error = 0;
+  for (int64_t step = 1; !error && !stop; step++) {
+    dtm_rt_comm_place(c, (RtPlace){step, "all-reduce of grad w", "test.dtm:14:13"});
+    error = c->ops->all_reduce(c, 0, 0, 10, ABI_F32, ABI_SUM, everyone, c->world);
+    if (step == 5 && c->rank == 1) {
+      raise(SIGTERM);
+    }
+    if (!error) {
+      error = dtm_rt_stop_agreed(c, &stop);
+    }
+    if (stop && step != 5) {
+      error = dtm_rt_fail(c, RT_INTERNAL, "stopped after step %d", (int)step);
+    }
+  }
+  return error;
+}
+
+static int stops_rank_1(RtComm *c) {
+  dtm_rt_comm_place(c, (RtPlace){7, "all-reduce of grad w", "test.dtm:14:13"});
+  if (c->rank == 1) {
+    raise(SIGSTOP);
+  }
+  return c->ops->barrier(c, everyone, c->world);
+}
+
+/* One process of mpirun: DTM_TEST_MPI names the case. */
+static void mpi_process(const char *name) {
+  JobSetup setup = {.world = 2, .deadline = 1.5, .as_rank = -1, .body = stops_itself};
+  if (strcmp(name, "hang") == 0) {
+    setup.body = stops_rank_1;
+  } else if (strcmp(name, "differ") == 0) {
+    setup.plan_hash = getenv("OMPI_COMM_WORLD_RANK")[0] == '1';
+  } else if (strcmp(name, "slow") == 0) {
+    setup.body = rank_0_saves;
+    setup.deadline = 0.7;
+  }
+  job_main(&setup, -1, strcmp(name, "local") == 0 ? RT_TRANSPORT_AUTO : RT_TRANSPORT_MPI);
+}
+
+static const struct {
+  const char *name;
+  int status;
+  const char *says;
+} mpi_cases[] = {
+    {"local", 128 + SIGTERM, "started by mpirun (OpenMPI): 2 ranks over shared memory"},
+    {"stop", 128 + SIGTERM, "started by mpirun (OpenMPI): 2 ranks over MPI"},
+    {"slow", 0, "2 ranks over MPI"},
+    {"hang", RT_LOST, "rank 1 gave no sign of life for 1.5 s"},
+    {"differ", RT_LOST, "rank 1 (process"},
+};
+
+START_TEST(under_mpirun) {
+  char self[1024], command[1400], text[8192];
+  ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+  ck_assert_int_gt(n, 0);
+  self[n] = 0;
+  snprintf(command, sizeof command, "%.*s/../lib/dtm/libdtm_rt_mpi.so",
+           (int)(strrchr(self, '/') - self), self);
+  if (access(command, R_OK) != 0 || system("mpirun --version >/dev/null 2>&1") != 0) {
+    puts("skipped under_mpirun: no mpirun, or the MPI transport was not built");
+    return;
+  }
+  snprintf(command, sizeof command,
+           "DTM_TEST_MPI=%s mpirun --oversubscribe --allow-run-as-root -n 2 '%s' 2>&1",
+           mpi_cases[_i].name, self);
+  FILE *f = popen(command, "r");
+  ck_assert(f != NULL);
+  text[fread(text, 1, sizeof text - 1, f)] = 0;
+  int status = pclose(f);
+  ck_assert_msg(strstr(text, mpi_cases[_i].says), "%s: %s", mpi_cases[_i].name, text);
+  ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == mpi_cases[_i].status, "%s: %d, %s",
+                mpi_cases[_i].name, status, text);
+}
+END_TEST
+
 int main(void) {
+  if (getenv("DTM_TEST_MPI")) {
+    mpi_process(getenv("DTM_TEST_MPI"));
+  }
   Suite *suite = suite_create("launch");
   TCase *tc = tcase_create("forked");
   tcase_set_timeout(tc, 60);
@@ -606,6 +692,10 @@ int main(void) {
   tcase_add_test(tc, joined_twice);
   tcase_add_test(tc, wrong_number_of_processes);
   tcase_add_test(tc, several_machines);
+  suite_add_tcase(suite, tc);
+  tc = tcase_create("mpirun");
+  tcase_set_timeout(tc, 60);
+  tcase_add_loop_test(tc, under_mpirun, 0, sizeof mpi_cases / sizeof *mpi_cases);
   suite_add_tcase(suite, tc);
   SRunner *runner = srunner_create(suite);
   srunner_run_all(runner, CK_NORMAL);

@@ -1,8 +1,9 @@
-/* The local transport: every collective, element type and reduction on 1 to 5 forked ranks against
+/* The transports: every collective, element type and reduction on 1 to 5 forked ranks against
  * a serial computation written without the transport's code; sub-groups, threads, empty and uneven
  * buffers, bit-equal results on all ranks. */
 #include "comm/comm.h"
 #include "comm/local.h"
+#include "comm/mpi.h"
 #include "types/dtype.h"
 #include "types/layout.h"
 
@@ -580,7 +581,59 @@ START_TEST(numbers) {
 }
 END_TEST
 
+/* --- The same over MPI -------------------------------------------------------------------------
+ */
+
+/* One rank of `mpirun`: all bodies in one process. */
+static int mpi_rank(void) {
+  MpiSetup setup = {atoi(getenv("OMPI_COMM_WORLD_SIZE")), ARENA, 1, 20};
+  RtComm *c;
+  int error = dtm_mpi_join(&setup, &c);
+  if (error) {
+    return error;
+  }
+  dtm_rt_comm_place(c, (RtPlace){0, "a test", __FILE__});
+  host_body(c, 0);
+  barrier_body(c, 0);
+  all_reduce_body(c, 0);
+  all_reduce_large_body(c, 2);
+  c->threads = 2;
+  all_reduce_large_body(c, 1);
+  reduce_scatter_body(c, 0);
+  reduce_scatter_large_body(c, 0);
+  pull_body(c, ABI_F32);
+  pull_body(c, ABI_U8);
+  for (int rows = 0; rows < 8; rows++) {
+    all_gather_body(c, rows);
+  }
+  all_gather_body(c, 301);
+  uint32_t all;
+  error = c->ops->agree(c, 0, &all);
+  c->ops->destroy(c, error);
+  return error;
+}
+
+START_TEST(over_mpi) {
+  char self[1024], command[1200];
+  ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+  ck_assert_int_gt(n, 0);
+  self[n] = 0;
+  snprintf(command, sizeof command, "%.*s/../lib/dtm/libdtm_rt_mpi.so",
+           (int)(strrchr(self, '/') - self), self);
+  if (access(command, R_OK) != 0 || system("mpirun --version >/dev/null 2>&1") != 0) {
+    puts("skipped over_mpi: no mpirun, or the MPI transport was not built");
+    return;
+  }
+  snprintf(command, sizeof command,
+           "DTM_TEST_MPI=1 mpirun --oversubscribe --allow-run-as-root -n %d '%s'", _i, self);
+  ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
 int main(void) {
+  if (getenv("DTM_TEST_MPI")) {
+    return mpi_rank();
+  }
   Suite *suite = suite_create("comm");
   TCase *tc = tcase_create("local");
   tcase_set_timeout(tc, 120);
@@ -593,6 +646,7 @@ int main(void) {
   tcase_add_test(tc, all_gather);
   tcase_add_loop_test(tc, reduce_scatter, 1, MAX_RANKS + 1);
   tcase_add_test(tc, reduce_scatter_large);
+  tcase_add_loop_test(tc, over_mpi, 2, 4);
   suite_add_tcase(suite, tc);
   SRunner *runner = srunner_create(suite);
   srunner_run_all(runner, CK_NORMAL);

@@ -1,0 +1,264 @@
+/* Collectives over MPI messages: see mpi_wait.c. Sums keep the fold order of the group, so results
+ * are the bits of the local transport. */
+#include "comm/mpi_private.h"
+
+#include "comm/box.h"
+#include "comm/errors.h"
+#include "comm/reduce.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int mpi_barrier(RtComm *comm, const int32_t *group, int32_t ngroup) {
+  MpiComm *c = mpi_of(comm);
+  int32_t mine = 0;
+  while (group[mine] != comm->rank) {
+    mine++;
+  }
+  /* Dissemination: after round k everyone has heard of 2^(k+1) members. */
+  for (int32_t step = 1; step < ngroup; step *= 2) {
+    int error = mpi_send(c, group[(mine + step) % ngroup], TAG_BARRIER, NULL, 0);
+    if (!error) {
+      error = mpi_receive(c, group[(mine + ngroup - step) % ngroup], TAG_BARRIER, NULL, 0);
+    }
+    if (!error) {
+      error = mpi_wait(c);
+    }
+    if (error) {
+      return error;
+    }
+  }
+  return 0;
+}
+
+/* Box i as packed elements at `offset` of a buffer: the other side of a copy. */
+static RtBox packed_box(const RtBox *box, int64_t offset, bool packed_is_dst) {
+  RtBox b = *box;
+  int64_t stride = 1;
+  for (int32_t d = box->ndims - 1; d >= 0; d--) {
+    (packed_is_dst ? b.dst_stride : b.src_stride)[d] = stride;
+    stride *= box->extent[d];
+  }
+  *(packed_is_dst ? &b.dst_offset : &b.src_offset) = offset;
+  return b;
+}
+
+static size_t pack(void *packed, const void *src, const RtBox *boxes, size_t nboxes, size_t element,
+                   int threads) {
+  size_t at = 0;
+  for (size_t i = 0; i < nboxes; i++) {
+    RtBox b = packed_box(&boxes[i], (int64_t)at, true);
+    dtm_box_copy(packed, src, &b, element, false, threads);
+    at += dtm_boxes_bytes(&boxes[i], 1, element) / element;
+  }
+  return at * element;
+}
+
+static size_t unpack(void *dst, const void *packed, const RtBox *boxes, size_t nboxes,
+                     size_t element, int threads) {
+  size_t at = 0;
+  for (size_t i = 0; i < nboxes; i++) {
+    RtBox b = packed_box(&boxes[i], (int64_t)at, false);
+    dtm_box_copy(dst, packed, &b, element, false, threads);
+    at += dtm_boxes_bytes(&boxes[i], 1, element) / element;
+  }
+  return at * element;
+}
+
+/* What one member wants of this rank, and the packed answer. */
+typedef struct Request {
+  RtBox *boxes;
+  size_t nboxes;
+  unsigned char *packed;
+} Request;
+
+/* Receives the list of boxes that `peer` wants of `src`, packs them and starts sending. */
+static int serve(MpiComm *c, int32_t peer, size_t src, size_t element, Request *request) {
+  size_t bytes;
+  int error = mpi_wait_message(c, peer, TAG_BOXES, &bytes);
+  if (error) {
+    return error;
+  }
+  request->nboxes = bytes / sizeof(RtBox);
+  request->boxes = malloc(bytes ? bytes : 1);
+  if (!request->boxes) {
+    return dtm_rt_fail(&c->base, RT_DEVICE, "out of memory in a transfer between ranks");
+  }
+  MPI_Recv(request->boxes, (int)bytes, MPI_BYTE, peer, TAG_BOXES, c->world, MPI_STATUS_IGNORE);
+  size_t total = dtm_boxes_bytes(request->boxes, request->nboxes, element);
+  if (total == 0) {
+    return 0;
+  }
+  request->packed = malloc(total);
+  if (!request->packed) {
+    return dtm_rt_fail(&c->base, RT_DEVICE, "out of memory in a transfer between ranks");
+  }
+  pack(request->packed, c->base.arena + src, request->boxes, request->nboxes, element,
+       c->base.threads);
+  return mpi_send(c, peer, TAG_DATA, request->packed, total);
+}
+
+/* Boxes wanted of each member (lists[g], counts[g]) arrive packed, member after member, at
+ * `packed`; those of this rank itself are packed by this call. Returns after every member was
+ * served. */
+static int fetch(MpiComm *c, size_t src, size_t element, const RtBox *const *lists,
+                 const size_t *counts, unsigned char *packed, const int32_t *group,
+                 int32_t ngroup) {
+  Request *requests = calloc((size_t)ngroup, sizeof *requests);
+  int error = requests ? 0 : dtm_rt_fail(&c->base, RT_DEVICE, "out of memory");
+  for (int32_t g = 0; g < ngroup && !error; g++) {
+    if (group[g] != c->base.rank) {
+      error = mpi_send(c, group[g], TAG_BOXES, lists[g], counts[g] * sizeof(RtBox));
+    }
+  }
+  size_t at = 0;
+  for (int32_t g = 0; g < ngroup && !error; g++) {
+    size_t bytes = dtm_boxes_bytes(lists[g], counts[g], element);
+    if (group[g] == c->base.rank) {
+      pack(packed + at, c->base.arena + src, lists[g], counts[g], element, c->base.threads);
+    } else if (bytes) {
+      error = mpi_receive(c, group[g], TAG_DATA, packed + at, bytes);
+    }
+    at += bytes;
+  }
+  for (int32_t g = 0; g < ngroup && !error; g++) {
+    if (group[g] != c->base.rank) {
+      error = serve(c, group[g], src, element, &requests[g]);
+    }
+  }
+  if (!error) {
+    error = mpi_wait(c);
+  }
+  /* After a failure the job is aborted: buffers of messages under way stay. */
+  for (int32_t g = 0; g < ngroup && requests && !error; g++) {
+    free(requests[g].boxes);
+    free(requests[g].packed);
+  }
+  free(requests);
+  return error;
+}
+
+int mpi_pull(RtComm *comm, size_t src, size_t dst, int dtype, const RtBox *boxes, size_t nboxes,
+             const int32_t *group, int32_t ngroup) {
+  MpiComm *c = mpi_of(comm);
+  size_t element = dtm_rt_dtype_bytes(dtype), n = (size_t)ngroup;
+  RtBox *sorted = malloc((nboxes ? nboxes : 1) * sizeof *sorted);
+  const RtBox **lists = malloc(n * sizeof *lists);
+  size_t *counts = calloc(n, sizeof *counts);
+  int error = sorted && lists && counts
+                  ? mpi_scratch(c, dtm_boxes_bytes(boxes, nboxes, element))
+                  : dtm_rt_fail(comm, RT_DEVICE, "out of memory in a transfer between ranks");
+  size_t filled = 0;
+  for (size_t g = 0; g < n && !error; g++) {
+    lists[g] = sorted + filled;
+    for (size_t i = 0; i < nboxes; i++) {
+      if (boxes[i].peer == group[g]) {
+        sorted[filled++] = boxes[i];
+        counts[g]++;
+      }
+    }
+  }
+  if (!error) {
+    error = fetch(c, src, element, lists, counts, c->scratch, group, ngroup);
+  }
+  if (!error) {
+    unpack(comm->arena + dst, c->scratch, sorted, filled, element, comm->threads);
+    free(sorted); /* else still being sent */
+  }
+  free(lists);
+  free(counts);
+  return error;
+}
+
+static int check_reduction(RtComm *comm, int dtype, int op) {
+  return dtm_rt_reduces(dtype, op)
+             ? 0
+             : dtm_rt_fail(comm, RT_INTERNAL, "no reduction %d of element type %d", op, dtype);
+}
+
+/* Chunk g of every member travels to member g, which folds them and sends the result to all. */
+int mpi_all_reduce(RtComm *comm, size_t src, size_t dst, size_t count, int dtype, int op,
+                   const int32_t *group, int32_t ngroup) {
+  MpiComm *c = mpi_of(comm);
+  size_t element = dtm_rt_dtype_bytes(dtype);
+  int64_t grain = (int64_t)(64 / element), first, last;
+  int32_t mine = 0;
+  while (group[mine] != comm->rank) {
+    mine++;
+  }
+  dtm_split((int64_t)count, ngroup, mine, grain, &first, &last);
+  size_t bytes = (size_t)(last - first) * element;
+  const void **from = malloc((size_t)ngroup * sizeof *from);
+  int error = check_reduction(comm, dtype, op);
+  if (!error) {
+    error = from ? mpi_scratch(c, bytes * (size_t)ngroup)
+                 : dtm_rt_fail(comm, RT_DEVICE, "out of memory in a transfer between ranks");
+  }
+  for (int32_t g = 0; g < ngroup && !error; g++) {
+    int64_t begin, end;
+    dtm_split((int64_t)count, ngroup, g, grain, &begin, &end);
+    if (g == mine) {
+      from[g] = comm->arena + src + (size_t)first * element;
+      continue;
+    }
+    from[g] = c->scratch + (size_t)g * bytes;
+    error = mpi_send(c, group[g], TAG_DATA, comm->arena + src + (size_t)begin * element,
+                     (size_t)(end - begin) * element);
+    if (!error) {
+      error = mpi_receive(c, group[g], TAG_DATA, c->scratch + (size_t)g * bytes, bytes);
+    }
+  }
+  if (!error) {
+    error = mpi_wait(c);
+  }
+  if (!error && bytes) {
+    void *to = comm->arena + dst + (size_t)first * element;
+    dtm_reduce(&to, 1, from, ngroup, (size_t)(last - first), dtype, op, false);
+  }
+  free(from);
+  for (int32_t g = 0; g < ngroup && !error; g++) {
+    int64_t begin, end;
+    dtm_split((int64_t)count, ngroup, g, grain, &begin, &end);
+    if (g != mine) {
+      error = mpi_send(c, group[g], TAG_DATA, comm->arena + dst + (size_t)first * element, bytes);
+      if (!error) {
+        error = mpi_receive(c, group[g], TAG_DATA, comm->arena + dst + (size_t)begin * element,
+                            (size_t)(end - begin) * element);
+      }
+    }
+  }
+  return error ? error : mpi_wait(c);
+}
+
+int mpi_reduce_scatter(RtComm *comm, size_t src, size_t dst, int dtype, int op, const RtBox *boxes,
+                       size_t nboxes, const int32_t *group, int32_t ngroup) {
+  MpiComm *c = mpi_of(comm);
+  size_t element = dtm_rt_dtype_bytes(dtype), n = (size_t)ngroup;
+  size_t bytes = dtm_boxes_bytes(boxes, nboxes, element), row = (bytes + 63) & ~(size_t)63;
+  const RtBox **lists = malloc(n * sizeof *lists);
+  size_t *counts = malloc(n * sizeof *counts);
+  const void **from = malloc(n * sizeof *from);
+  int error = check_reduction(comm, dtype, op);
+  if (!error) {
+    error = lists && counts && from
+                ? mpi_scratch(c, bytes * n + row)
+                : dtm_rt_fail(comm, RT_DEVICE, "out of memory in a transfer between ranks");
+  }
+  for (size_t g = 0; g < n && !error; g++) {
+    lists[g] = boxes;
+    counts[g] = nboxes;
+    from[g] = c->scratch + row + g * bytes;
+  }
+  if (!error) {
+    error = fetch(c, src, element, lists, counts, c->scratch + row, group, ngroup);
+  }
+  if (!error) {
+    void *result = c->scratch;
+    dtm_reduce(&result, 1, from, ngroup, bytes / element, dtype, op, false);
+    unpack(comm->arena + dst, result, boxes, nboxes, element, comm->threads);
+  }
+  free(lists);
+  free(counts);
+  free(from);
+  return error;
+}
