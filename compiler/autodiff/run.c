@@ -138,11 +138,10 @@ bool autodiff_run(Program *program, PlanCache *plans, DiagSink *sink) {
   ValueId keep[] = {b->loss, b->optimizer.lr};
   Step s = {.program = program};
   s.d = (Grad){.scratch = &scratch, .plans = plans, .sink = sink};
-  s.d.g = graph_merge_equal(&scratch, program->arena, b->graph, keep, 2);
+  s.d.g = graph_simplify(&scratch, program->arena, b->graph, keep, 2);
   diag_init(&s.d.inner, &scratch, sink->sources);
   if (build(&s, b, keep[0], keep[1]) && sink->errors == errors) {
-    Graph *g = graph_drop_dead(&scratch, program->arena, s.d.g, keep, 2);
-    b->graph = graph_merge_equal(&scratch, program->arena, g, keep, 2);
+    b->graph = graph_simplify(&scratch, program->arena, s.d.g, keep, 2);
     b->loss = keep[0];
     b->optimizer.lr = keep[1];
   }

@@ -154,9 +154,9 @@ NodeId infer_add(Graph *g, DiagSink *sink, Op op, const ValueId *operands, uint3
     Span at = spans && spans[i].file ? spans[i] : span;
     sliced[i] = add_slice(g, operands[i], &out.slice_to[i], at, scope);
   }
-  Attr *canonical;
+  Attr canonical[ATTR_COUNT]; /* each key at most once */
   nattrs = infer_canonical_attrs(g->arena, op, noperands ? &given[0].type : NULL, &out.results[0],
-                                 attrs, nattrs, &canonical);
+                                 attrs, nattrs, canonical);
   return graph_add(g, op, sliced, noperands, canonical, nattrs, out.results, out.nresults, span,
                    scope);
 }

@@ -57,11 +57,10 @@ static void canon_shape(Canon *c, const TensorType *result) {
 
 uint32_t infer_canonical_attrs(Arena *arena, Op op, const TensorType *operand,
                                const TensorType *result, const Attr *attrs, uint32_t nattrs,
-                               Attr **canonical) {
+                               Attr canonical[ATTR_COUNT]) {
   Canon c = {.arena = arena, .info = op_info(op), .n = nattrs};
-  c.attrs = ARENA_ARRAY(arena, Attr, nattrs + ATTR_COUNT);
+  c.attrs = canonical;
   if (nattrs) memcpy(c.attrs, attrs, nattrs * sizeof *attrs);
-  *canonical = c.attrs;
   if (!operand) return c.n;
   int64_t rank = operand->rank;
   bool along = c.info->cls == CLASS_WHOLE_DIM;

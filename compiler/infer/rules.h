@@ -141,6 +141,6 @@ bool infer_rules(Arena *arena, Op op, const Operand *operands, uint32_t noperand
 /* The attributes of a node that inference accepted, complete and non-negative (infer_attrs.c). */
 uint32_t infer_canonical_attrs(Arena *arena, Op op, const TensorType *operand,
                                const TensorType *result, const Attr *attrs, uint32_t nattrs,
-                               Attr **canonical);
+                               Attr canonical[ATTR_COUNT]);
 
 #endif

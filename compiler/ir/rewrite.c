@@ -6,6 +6,8 @@
 GraphMap graph_map_begin(Arena *scratch, Arena *arena, const Graph *from) {
   GraphMap map = {.from = from, .to = graph_new(arena, from->name)};
   map.value = ARENA_ARRAY(scratch, ValueId, from->values.len);
+  VEC_RESERVE(arena, &map.to->nodes, from->nodes.len);
+  VEC_RESERVE(arena, &map.to->values, from->values.len);
   for (uint32_t s = 1; s < from->scopes.len; s++)
     VEC_PUSH(arena, &map.to->scopes, from->scopes.data[s]);
   return map;
@@ -43,8 +45,8 @@ static void renumber(const GraphMap *map, ValueId *keep, uint32_t nkeep) {
   for (uint32_t i = 0; i < nkeep; i++) keep[i] = graph_map_get(map, keep[i]);
 }
 
-Graph *graph_drop_dead(Arena *scratch, Arena *arena, const Graph *g, ValueId *keep,
-                       uint32_t nkeep) {
+/* Which nodes have an effect or feed one that has, or feed `keep`. */
+static bool *find_live(Arena *scratch, const Graph *g, const ValueId *keep, uint32_t nkeep) {
   bool *live = ARENA_ARRAY(scratch, bool, g->nodes.len);
   for (uint32_t i = 0; i < nkeep; i++) live[graph_value(g, keep[i])->node] = true;
   live[0] = false;
@@ -54,6 +56,12 @@ Graph *graph_drop_dead(Arena *scratch, Arena *arena, const Graph *g, ValueId *ke
     for (uint32_t i = 0; live[id] && i < n->noperands; i++)
       live[graph_value(g, n->operands[i])->node] = true;
   }
+  return live;
+}
+
+Graph *graph_drop_dead(Arena *scratch, Arena *arena, const Graph *g, ValueId *keep,
+                       uint32_t nkeep) {
+  const bool *live = find_live(scratch, g, keep, nkeep);
   GraphMap map = graph_map_begin(scratch, arena, g);
   for (NodeId id = 1; id < g->nodes.len; id++)
     if (live[id]) graph_map_copy(&map, id);
@@ -74,24 +82,18 @@ static uint64_t hash_attr(const Attr *a, uint64_t h) {
     return hash_bytes(&a->as.f, sizeof a->as.f, h);
   case ATTR_KIND_STRING:
     return hash_bytes(a->as.s, strlen(a->as.s), h);
-  case ATTR_KIND_TYPE: /* the result type is hashed by the caller */
-    return h;
+  case ATTR_KIND_TYPE: /* shapes tell most apart */
+    return hash_bytes(a->as.type->shape, a->as.type->rank * sizeof(int64_t), h);
   case ATTR_KIND_INTS:
     return hash_bytes(a->as.ints.data, a->as.ints.len * sizeof(int64_t), h);
   }
   return h;
 }
 
-static uint64_t hash_node(const Graph *g, const Node *n) {
+static uint64_t hash_node(const Node *n) {
   uint64_t h = hash_bytes(&n->op, sizeof n->op, n->phase);
   h = hash_bytes(n->operands, n->noperands * sizeof(ValueId), h);
   for (uint32_t i = 0; i < n->nattrs; i++) h = hash_attr(&n->attrs[i], h);
-  for (uint32_t i = 0; i < n->nresults; i++) {
-    const TensorType *t = value_type(g, node_result(n, i));
-    h = hash_bytes(&t->dtype, sizeof t->dtype, h);
-    h = hash_bytes(t->shape, t->rank * sizeof(int64_t), h);
-    h = hash_bytes(&t->layout, sizeof t->layout, h);
-  }
   return h;
 }
 
@@ -114,17 +116,18 @@ static bool may_merge(const Node *n) {
   return n->op != OP_RAND && n->op != OP_RANDN && n->op != OP_INPUT;
 }
 
-Graph *graph_merge_equal(Arena *scratch, Arena *arena, const Graph *g, ValueId *keep,
-                         uint32_t nkeep) {
+static Graph *merge(Arena *scratch, Arena *arena, const Graph *g, const bool *live, ValueId *keep,
+                    uint32_t nkeep) {
   GraphMap map = graph_map_begin(scratch, arena, g);
   uint32_t nslots = 16;
   while (nslots < g->nodes.len * 2) nslots *= 2;
   NodeId *slots = ARENA_ARRAY(scratch, NodeId, nslots);
   for (NodeId id = 1; id < g->nodes.len; id++) {
+    if (live && !live[id]) continue;
     NodeId copy = graph_map_copy(&map, id);
     const Node *n = graph_node(map.to, copy), *old = graph_node(g, id);
     if (!may_merge(n)) continue;
-    uint32_t i = (uint32_t)hash_node(map.to, n) & (nslots - 1);
+    uint32_t i = (uint32_t)hash_node(n) & (nslots - 1);
     while (slots[i] && !nodes_equal(map.to, graph_node(map.to, slots[i]), n))
       i = (i + 1) & (nslots - 1);
     if (!slots[i]) {
@@ -139,4 +142,13 @@ Graph *graph_merge_equal(Arena *scratch, Arena *arena, const Graph *g, ValueId *
   }
   renumber(&map, keep, nkeep);
   return map.to;
+}
+
+Graph *graph_merge_equal(Arena *scratch, Arena *arena, const Graph *g, ValueId *keep,
+                         uint32_t nkeep) {
+  return merge(scratch, arena, g, NULL, keep, nkeep);
+}
+
+Graph *graph_simplify(Arena *scratch, Arena *arena, const Graph *g, ValueId *keep, uint32_t nkeep) {
+  return merge(scratch, arena, g, find_live(scratch, g, keep, nkeep), keep, nkeep);
 }

@@ -27,6 +27,9 @@ NodeId graph_map_copy(GraphMap *map, NodeId old);
  * `keep`. keep[i] (0 = none) is renumbered. */
 Graph *graph_drop_dead(Arena *scratch, Arena *arena, const Graph *g, ValueId *keep, uint32_t nkeep);
 
+/* Both at once, in one copy. */
+Graph *graph_simplify(Arena *scratch, Arena *arena, const Graph *g, ValueId *keep, uint32_t nkeep);
+
 /* A copy in which equal nodes (operator, operands, attributes, result types, mesh, phase) are one.
  * Random operators stay apart, and so do nodes of different phases: a variable read in one phase
  * may have another value than in the next. keep[i] is renumbered. */

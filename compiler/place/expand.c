@@ -204,7 +204,7 @@ static void expand_node(Arena *scratch, const Sources *sources, GraphMap *map, N
 }
 
 static void expand_block(Arena *scratch, const Program *program, ProgramBlock *b) {
-  GraphMap map = graph_map_begin(scratch, program->arena, b->graph);
+  GraphMap map = graph_map_begin(scratch, scratch, b->graph);
   for (NodeId id = 1; id < b->graph->nodes.len; id++) {
     if (graph_node(b->graph, id)->op == OP_CROSS_ENTROPY)
       expand_node(scratch, program->sources, &map, id, b);
@@ -212,8 +212,7 @@ static void expand_block(Arena *scratch, const Program *program, ProgramBlock *b
       graph_map_copy(&map, id);
   }
   ValueId keep[] = {graph_map_get(&map, b->loss), graph_map_get(&map, b->optimizer.lr)};
-  b->graph = graph_merge_equal(scratch, program->arena, map.to, keep, 2);
-  b->graph = graph_drop_dead(scratch, program->arena, b->graph, keep, 2);
+  b->graph = graph_simplify(scratch, program->arena, map.to, keep, 2);
   b->loss = keep[0];
   b->optimizer.lr = keep[1];
 }
