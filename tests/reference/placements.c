@@ -103,47 +103,61 @@ RefTensor random_value(Arena *arena, uint64_t *state, const TensorType *type, in
   return t;
 }
 
+/* A value another rank may hold under a pending maximum (sign -1) or minimum (sign 1). */
+static double candidate(uint64_t *state, DType t, double v, double sign) {
+  double u = fabs(random_in(state, -5, 5));
+  if (t == DT_BOOL) return sign < 0 ? v != 0 && u > 2 : v != 0 || u > 2;
+  return v + sign * (dtype_is_float(t) ? u : trunc(u));
+}
+
+static double factor(uint64_t *state, DType t, double rest) {
+  double u = random_in(state, -5, 5);
+  if (dtype_is_float(t)) return copysign(0.5 + fabs(u) / 4, u);
+  if (rest == 0) return trunc(u);
+  return copysign(fmod(rest, 2) == 0 && fabs(u) > 2 ? 2 : 1, u);
+}
+
+/* Masks over the ranks whose AND (or OR) is v, no rank holding v itself as a rule. */
+static void split_bits(uint64_t *state, ReduceOp op, int64_t v, int64_t n, int64_t owner,
+                       double *part) {
+  int64_t all = op == REDUCE_AND ? -1 : 0;
+  for (int64_t r = 0; r < n; r++) {
+    int64_t noise = (int64_t)(random_bits(state) & 15), p;
+    if (op == REDUCE_AND)
+      all &= p = v | noise;
+    else if (op == REDUCE_OR)
+      all |= p = v & (noise | ~(int64_t)15);
+    else
+      all ^= p = noise;
+    part[r] = (double)p;
+  }
+  int64_t own = (int64_t)part[owner];
+  if (op == REDUCE_AND) own &= ~(all & ~v);
+  if (op == REDUCE_OR) own |= v & ~all;
+  if (op == REDUCE_XOR) own ^= all ^ v;
+  part[owner] = (double)own;
+}
+
 /* Parts of one element over `n` ranks. */
 static void split_element(uint64_t *state, ReduceOp op, DType t, double v, int64_t n,
                           double *part) {
-  bool is_float = dtype_is_float(t);
   int64_t owner = (int64_t)(random_bits(state) % (uint64_t)n);
   double rest = op == REDUCE_AVG ? v * (double)n : v;
-  int64_t bits = (int64_t)v;
+  if (op == REDUCE_AND || op == REDUCE_OR || op == REDUCE_XOR) {
+    split_bits(state, op, (int64_t)v, n, owner, part);
+    return;
+  }
   for (int64_t r = 0; r < n; r++) {
     if (r == owner) continue;
-    double u = random_in(state, -5, 5);
-    int64_t noise = (int64_t)(random_bits(state) & 15);
-    switch (op) {
-    case REDUCE_SUM:
-    case REDUCE_AVG:
-      part[r] = is_float ? u : trunc(u);
+    if (op == REDUCE_MAX || op == REDUCE_MIN) {
+      part[r] = candidate(state, t, v, op == REDUCE_MAX ? -1 : 1);
+    } else if (op == REDUCE_PRODUCT) {
+      part[r] = factor(state, t, rest);
+      rest = part[r] == 0 ? 0 : rest / part[r];
+    } else {
+      double u = random_in(state, -5, 5);
+      part[r] = dtype_is_float(t) && random_bits(state) % 4 ? u : trunc(u);
       rest -= part[r];
-      break;
-    case REDUCE_PRODUCT:
-      part[r] = is_float ? copysign(0.5 + fabs(u) / 4, u) : u < 0 ? -1 : 1;
-      rest /= part[r];
-      break;
-    case REDUCE_MAX:
-      part[r] = t == DT_BOOL ? (v != 0 && u > 0) : v - (is_float ? fabs(u) : trunc(fabs(u)));
-      break;
-    case REDUCE_MIN:
-      part[r] = t == DT_BOOL ? (v != 0 || u > 0) : v + (is_float ? fabs(u) : trunc(fabs(u)));
-      break;
-    case REDUCE_AND:
-      part[r] = (double)((int64_t)v | noise);
-      break;
-    case REDUCE_OR:
-      part[r] = (double)((int64_t)v & noise);
-      break;
-    case REDUCE_XOR:
-      part[r] = (double)noise;
-      bits ^= noise;
-      rest = (double)bits;
-      break;
-    case REDUCE_NONE:
-    case REDUCE_COUNT:
-      break;
     }
   }
   part[owner] = rest;

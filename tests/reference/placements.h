@@ -21,8 +21,8 @@ RefTensor random_value(Arena *arena, uint64_t *state, const TensorType *type, in
 RefTensor *random_split(Arena *arena, uint64_t *state, const TensorType *type,
                         const RefTensor *whole);
 
-/* Equal but for rounding; NaN equals NaN. With `finite_only` elements of `want` that are infinite or
- * NaN are not compared: addends of opposite infinities are nobody's promise. */
+/* Equal but for rounding; NaN equals NaN. With `finite_only` elements of `want` that are infinite
+ * or NaN are not compared: addends of opposite infinities are nobody's promise. */
 bool ref_close(const RefTensor *got, const RefTensor *want, bool finite_only);
 
 #endif

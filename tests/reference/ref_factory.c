@@ -58,13 +58,15 @@ bool ref_random(RefEval *e) {
   return true;
 }
 
-/* Loss of one row: (1 - s) w[y] nll(y) + s / V * sum over c of w[c] nll(c). */
+/* Loss of one row (NaN for a label out of range): (1 - s) w[y] nll(y) + s / V * sum over c of w[c]
+ * nll(c). */
 static double row_loss(const double *x, int64_t vocab, int64_t label, const double *w,
                        double smoothing) {
   double max = -INFINITY, sum = 0, all = 0;
   for (int64_t c = 0; c < vocab; c++) max = ref_reduce(REDUCE_MAX, max, x[c]);
   for (int64_t c = 0; c < vocab; c++) sum += exp(x[c] - max);
   double z = max + log(sum);
+  if (label < 0 || label >= vocab) return NAN;
   for (int64_t c = 0; c < vocab; c++) all += (w ? w[c] : 1) * (z - x[c]);
   double own = (w ? w[label] : 1) * (z - x[label]);
   return (1 - smoothing) * own + (smoothing > 0 ? smoothing / (double)vocab * all : 0);
@@ -86,7 +88,7 @@ bool ref_fused(RefEval *e) {
                         : 0;
     if (strcmp(reduction, "none") == 0) e->out[0].data[i] = loss;
     total += loss;
-    if (valid) weight += w ? w[label] : 1;
+    if (valid) weight += !w ? 1 : label >= 0 && label < vocab ? w[label] : NAN;
   }
   if (strcmp(reduction, "sum") == 0) e->out[0].data[0] = total;
   if (strcmp(reduction, "mean") == 0)

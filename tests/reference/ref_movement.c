@@ -1,4 +1,5 @@
 /* Movement and indexing of the reference interpreter: where each result element comes from. */
+#include <math.h>
 #include <string.h>
 
 #include "reference/ref_internal.h"
@@ -112,8 +113,7 @@ bool ref_movement(RefEval *e) {
   return true;
 }
 
-/* --- indexing ------------------------------------------------------------------------------------
- */
+/* --- indexing: an id out of range gives NaN, or is dropped --- */
 
 /* Rows of other ranks contribute zeros. */
 static bool ref_embedding(RefEval *e) {
@@ -141,15 +141,16 @@ static bool ref_embedding_backward(RefEval *e) {
 
 static bool index_gather(const RefEval *e, const int64_t *to, int64_t *from) {
   memcpy(from, to, sizeof(int64_t) * e->out[0].rank);
-  from[ref_dim(e, 0)] = (int64_t)e->in[1].data[ref_offset(&e->in[1], to)];
-  return true;
+  int64_t id = (int64_t)e->in[1].data[ref_offset(&e->in[1], to)];
+  from[ref_dim(e, 0)] = id;
+  return id >= 0 && id < e->in[0].shape[ref_dim(e, 0)];
 }
 
 static bool index_select(const RefEval *e, const int64_t *to, int64_t *from) {
   uint32_t dim = ref_dim(e, 0);
   memcpy(from, to, sizeof(int64_t) * e->out[0].rank);
   from[dim] = (int64_t)e->in[1].data[to[dim]];
-  return true;
+  return from[dim] >= 0 && from[dim] < e->in[0].shape[dim];
 }
 
 static bool ref_scatter_add(RefEval *e) {
@@ -161,7 +162,9 @@ static bool ref_scatter_add(RefEval *e) {
     int64_t to[DTM_MAX_DIMS];
     memcpy(to, at, sizeof to);
     to[ref_dim(e, 0)] = (int64_t)index->data[i];
-    e->out[0].data[ref_offset(&e->out[0], to)] += e->in[2].data[i];
+    int64_t id = to[ref_dim(e, 0)];
+    if (id >= 0 && id < e->out[0].shape[ref_dim(e, 0)])
+      e->out[0].data[ref_offset(&e->out[0], to)] += e->in[2].data[i];
     i++;
   } while (ref_next(index->rank, index->shape, at));
   return true;
@@ -183,7 +186,7 @@ bool ref_indexing(RefEval *e) {
       [OP_SCATTER_ADD] = ref_scatter_add,
       [OP_ONE_HOT] = ref_one_hot,
   };
-  if (e->node->op == OP_GATHER) return map_each(e, index_gather, 0);
-  if (e->node->op == OP_INDEX_SELECT) return map_each(e, index_select, 0);
+  if (e->node->op == OP_GATHER) return map_each(e, index_gather, NAN);
+  if (e->node->op == OP_INDEX_SELECT) return map_each(e, index_select, NAN);
   return ops[e->node->op](e);
 }
