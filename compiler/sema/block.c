@@ -156,6 +156,7 @@ static void line_model(Sema *s, const Line *line) {
   if (!needs_name(s, line)) return;
   State saved = s->at;
   s->at.naming = true;
+  s->at.graph = NULL; /* nothing is computed here */
   /* one model: checkpoint names are those within it; several: each under its own name */
   s->at.path = line->block->nmodels > 1 ? line->stmt->as.setting.name : "";
   Val v = line_value(s, line);

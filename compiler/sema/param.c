@@ -56,10 +56,11 @@ static bool shared(Sema *s, const Var *var, uint32_t *index) {
   if (s->var_info.data[*index].block != s->at.block && same_span(old->span, var->span) &&
       type_equal(&old->type, &var->type))
     return true;
-  Diag *d = sema_error(s, DIAG_DUPLICATE_PARAM, var->span, "there are two parameters named %s",
-                       var->name);
-  diag_note(s->sink, d, old->span, "the other one, %s", type_print(s->arena, &old->type));
-  diag_note(s->sink, d, var->span, "this one, %s", type_print(s->arena, &var->type));
+  Span place = s->at.chain ? s->at.chain->call : var->span;
+  Diag *d =
+      sema_error(s, DIAG_DUPLICATE_PARAM, place, "there are two parameters named %s", var->name);
+  diag_note(s->sink, d, old->span, "one is declared here, %s", type_print(s->arena, &old->type));
+  diag_note(s->sink, d, var->span, "the other here, %s", type_print(s->arena, &var->type));
   return true;
 }
 
@@ -105,9 +106,11 @@ void declare_param(Sema *s, Env *env, Instance *inst, Level *level, const Stmt *
                reduce_op_name((ReduceOp)p.op));
     ok = false;
   }
+  const Binding *old = name_map_get(&level->names, stmt->as.param.name);
+  bool declared_twice = old && old->kind != BIND_CONST;
   uint32_t index;
   Val v = POISON;
-  if (ok) {
+  if (ok && !declared_twice) {
     storage(s, env, stmt, &var);
     if (!shared(s, &var, &index)) {
       index = s->program->vars.len;
@@ -119,8 +122,7 @@ void declare_param(Sema *s, Env *env, Instance *inst, Level *level, const Stmt *
     v = (Val){.kind = VAL_VAR, .as.var = index};
   }
   /* a parameter may take over the name of an argument: `bias: bool` becomes the tensor */
-  const Binding *old = name_map_get(&level->names, stmt->as.param.name);
-  if (old && old->kind == BIND_CONST)
+  if (old && !declared_twice)
     env_set(s, &level->env, stmt->as.param.name, BIND_MEMBER, v, stmt->as.param.name_span);
   else
     env_declare(s, &level->env, stmt->as.param.name, BIND_MEMBER, v, stmt->as.param.name_span);
