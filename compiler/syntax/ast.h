@@ -370,4 +370,9 @@ File *ast_parse(Arena *arena, Interner *names, DiagSink *sink, uint32_t source);
  * `sources` (may be NULL) comments, blank lines and one-line blocks of the source are kept. */
 void ast_print(const Sources *sources, const File *file, StrBuf *out);
 
+/* `dtmc fmt`: the canonical text of a source file in `out` (its arena is set here). False when the
+ * file has syntax errors, or when the text would not have the same meaning and comments; then the
+ * sink tells, and the file must stay as it is. */
+bool ast_format(Arena *arena, Interner *names, DiagSink *sink, uint32_t source, StrBuf *out);
+
 #endif

@@ -274,6 +274,7 @@ static Doc *print_verbatim(Printer *p, Span span) {
 }
 
 static Doc *print_stmt(Printer *p, const Stmt *s) {
+  Doc *d;
   switch (s->kind) {
   case STMT_ERROR:
     return print_verbatim(p, s->span);
@@ -288,15 +289,15 @@ static Doc *print_stmt(Printer *p, const Stmt *s) {
   case STMT_IF:
     return print_if(p, s);
   case STMT_FOR:
-    return CAT(T("for "), T(s->as.for_.var.text), T(" in "), print_expr(p, s->as.for_.list), T(" "),
-               print_block(p, &s->as.for_.body, s->span.end));
+    d = CAT(T("for "), T(s->as.for_.var.text), T(" in "), print_expr(p, s->as.for_.list), T(" "));
+    return CAT(d, print_block(p, &s->as.for_.body, s->span.end));
   case STMT_ASSERT:
-    return CAT(T("assert "), print_expr(p, s->as.assert_.condition),
-               s->as.assert_.message ? T(", ") : NULL,
-               s->as.assert_.message ? print_expr(p, s->as.assert_.message) : NULL);
+    d = CAT(T("assert "), print_expr(p, s->as.assert_.condition));
+    if (!s->as.assert_.message) return d;
+    return CAT(d, T(", "), print_expr(p, s->as.assert_.message));
   case STMT_ON:
-    return CAT(T("on "), print_postfix(p, s->as.on.mesh), T(" "),
-               print_block(p, &s->as.on.body, s->span.end));
+    d = CAT(T("on "), print_postfix(p, s->as.on.mesh), T(" "));
+    return CAT(d, print_block(p, &s->as.on.body, s->span.end));
   case STMT_PARAM:
     return print_param(p, s);
   case STMT_METHOD:

@@ -193,9 +193,10 @@ static Doc *binary(Printer *p, const Expr *e) {
 }
 
 static Doc *comprehension(Printer *p, const Expr *e) {
-  Doc *inner = CAT(doc_soft(p->arena), print_expr(p, e->as.comprehension.element),
-                   doc_space(p->arena), T("for "), T(e->as.comprehension.var.text), T(" in "),
-                   print_expr(p, e->as.comprehension.list));
+  Doc *element = print_expr(p, e->as.comprehension.element);
+  Doc *list = print_expr(p, e->as.comprehension.list);
+  Doc *inner = CAT(doc_soft(p->arena), element, doc_space(p->arena), T("for "),
+                   T(e->as.comprehension.var.text), T(" in "), list);
   if (e->as.comprehension.condition)
     inner = CAT(inner, doc_space(p->arena), T("if "), print_expr(p, e->as.comprehension.condition));
   return doc_group(
@@ -203,10 +204,10 @@ static Doc *comprehension(Printer *p, const Expr *e) {
 }
 
 static Doc *conditional(Printer *p, const Expr *e) {
-  Doc *branches = CAT(doc_space(p->arena), T("then "), print_expr(p, e->as.conditional.yes),
-                      doc_space(p->arena), T("else "), print_expr(p, e->as.conditional.no));
-  return doc_group(p->arena, CAT(T("if "), print_expr(p, e->as.conditional.condition),
-                                 doc_nest(p->arena, PRINT_INDENT, branches)));
+  Doc *condition = print_expr(p, e->as.conditional.condition);
+  Doc *yes = print_expr(p, e->as.conditional.yes), *no = print_expr(p, e->as.conditional.no);
+  Doc *branches = CAT(doc_space(p->arena), T("then "), yes, doc_space(p->arena), T("else "), no);
+  return doc_group(p->arena, CAT(T("if "), condition, doc_nest(p->arena, PRINT_INDENT, branches)));
 }
 
 /* What could not be read, as it stands. */
@@ -215,7 +216,10 @@ static Doc *verbatim(Printer *p, Span span) {
   return T(arena_strndup(p->arena, p->source->text + span.start, span.end - span.start));
 }
 
+/* Parts are made one after the other, never as arguments of one call: each takes the comments
+ * before it, so their order is that of the source. */
 static Doc *bare(Printer *p, const Expr *e) {
+  Doc *d;
   switch (e->kind) {
   case EXPR_ERROR:
     return verbatim(p, e->span);
@@ -239,9 +243,11 @@ static Doc *bare(Printer *p, const Expr *e) {
   case EXPR_CONDITIONAL:
     return conditional(p, e);
   case EXPR_CALL:
-    return CAT(print_postfix(p, e->as.call.callee), args(p, &e->as.call.args, e->span.end));
+    d = print_postfix(p, e->as.call.callee);
+    return CAT(d, args(p, &e->as.call.args, e->span.end));
   case EXPR_INDEX:
-    return CAT(print_postfix(p, e->as.index.base), indexes(p, &e->as.index.items, e->span.end));
+    d = print_postfix(p, e->as.index.base);
+    return CAT(d, indexes(p, &e->as.index.items, e->span.end));
   case EXPR_MEMBER:
     return CAT(print_postfix(p, e->as.member.base), T("."), T(e->as.member.name));
   case EXPR_LIST:
@@ -254,18 +260,20 @@ static Doc *bare(Printer *p, const Expr *e) {
   case EXPR_TYPE:
     return print_type(p, e->as.type);
   case EXPR_ON:
-    return CAT(at_level(p, e->as.on.value, LEVEL_OR), T(" on "), print_postfix(p, e->as.on.mesh));
+    d = at_level(p, e->as.on.value, LEVEL_OR);
+    return CAT(d, T(" on "), print_postfix(p, e->as.on.mesh));
   case EXPR_RECOMPUTE:
     return CAT(T("recompute "), print_postfix(p, e->as.recompute));
   case EXPR_LOCAL: {
-    Doc *head = CAT(T("local"), args(p, &e->as.local.args, e->span.end),
-                    print_results(p, &e->as.local.results), T(" "));
-    return CAT(head, print_block(p, &e->as.local.body, e->span.end));
+    const ArgList *list = &e->as.local.args;
+    uint32_t end = list->len ? list->data[list->len - 1].span.end : 0;
+    d = CAT(T("local"), args(p, list, end));
+    d = CAT(d, print_results(p, &e->as.local.results), T(" "));
+    return CAT(d, print_block(p, &e->as.local.body, e->span.end));
   }
-  case EXPR_AUTO: {
-    Doc *head = CAT(T("auto(out = "), print_expr(p, e->as.auto_.layout), T(") "));
-    return CAT(head, print_block(p, &e->as.auto_.body, e->span.end));
-  }
+  case EXPR_AUTO:
+    d = CAT(T("auto(out = "), print_expr(p, e->as.auto_.layout), T(") "));
+    return CAT(d, print_block(p, &e->as.auto_.body, e->span.end));
   }
   return NULL;
 }
@@ -281,10 +289,10 @@ static Doc *partials(Printer *p, const PartialList *list) {
 
 static Doc *places(Printer *p, const PlaceList *list) {
   Doc *d = T(" place {");
-  for (uint32_t i = 0; i < list->len; i++)
-    doc_append(p->arena, &d,
-               CAT(T(i ? ", " : ""), print_expr(p, list->data[i].axis), T(": "),
-                   print_postfix(p, list->data[i].placement)));
+  for (uint32_t i = 0; i < list->len; i++) {
+    d = CAT(d, T(i ? ", " : ""), print_expr(p, list->data[i].axis), T(": "));
+    d = CAT(d, print_postfix(p, list->data[i].placement));
+  }
   return CAT(d, T("}"));
 }
 
