@@ -329,7 +329,8 @@ static void emit_sources(Emitter *e, const ProgramBlock *block, AbiProgram *prog
                    .below = d->below,
                    .scale = d->scale,
                    .source = source_text(e, d->span)};
-    if (d->type.rank && program->batch == 0) program->batch = d->type.shape[0];
+    if (d->type.rank && program->batch == 0 && strcmp(d->reader, "valid") != 0)
+      program->batch = d->type.shape[0];
     VEC_PUSH(e->w->arena, &e->w->source, s);
   }
 }

@@ -18,11 +18,6 @@ const char *spmd_run(Program *program, PlanCache *plans);
 /* One graph, for tests. NULL with *error when it fails. */
 Graph *spmd_lower(Arena *arena, const Graph *g, PlanCache *plans, const char **error);
 
-/* Batches of an eval (or undropped last training) batch are padded to full size. Rewrites every
- * reduction over samples so that padding takes no part: sums and counts of valid samples only. Runs
- * on the explicit graph, before autodiff. */
-Graph *spmd_mask_padding(Arena *arena, const Graph *g);
-
 /* --- contractions as matrix products -------------------------------------------------------- */
 
 /* One contraction of two operands seen as out[batch.., m, n] = sum_k a[batch.., m, k]
