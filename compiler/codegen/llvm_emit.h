@@ -31,11 +31,12 @@ typedef struct KernelEmitter {
   LLVMValueRef *value;    /* per instruction: its value, where it is visible */
   LLVMValueRef *total;    /* per REDUCE: alloca of its scalar result */
   LLVMValueRef *lane_sum; /* per REDUCE: alloca of its vector of partial results */
+  LLVMValueRef *place;    /* per plain access of the vector that is being emitted: its address */
   bool *uniform;          /* per instruction: the same for every element of the vector dim */
   LLVMValueRef index[KERNEL_MAX_DIMS]; /* loop indices; VEC: index of lane 0 */
   LLVMValueRef chunk;                  /* number of the chunk, or NULL */
-  LLVMValueRef mask;                   /* lanes in range; NULL = all */
-  LLVMValueRef rest;                   /* number of lanes in range, when mask is set */
+  LLVMValueRef mask;                   /* in a vector loop: lanes in range */
+  LLVMValueRef rest;                   /* elements from lane 0 to the end of the vector dim */
   uint32_t lanes;                      /* of the code being emitted */
   uint32_t vec;                        /* the VEC dim, or KERNEL_MAX_DIMS */
 } KernelEmitter;
@@ -91,6 +92,13 @@ LLVMValueRef ll_load(KernelEmitter *ke, const KInstr *in, LLVMValueRef index, LL
 void ll_store(KernelEmitter *ke, const KAccess *a, DType storage, LLVMValueRef value,
               LLVMValueRef pred);
 LLVMValueRef ll_indices(KernelEmitter *ke, const KAccess *a);
+LLVMValueRef ll_lane_mask(KernelEmitter *ke);
+/* Contiguous along the vector dim and without a predicate. */
+bool ll_is_plain(const KernelEmitter *ke, const KInstr *in);
+LLVMValueRef ll_plain_pointer(KernelEmitter *ke, const KAccess *a, LLVMValueRef index);
+LLVMValueRef ll_plain_load(KernelEmitter *ke, LLVMValueRef p, DType storage, bool partial);
+void ll_plain_store(KernelEmitter *ke, LLVMValueRef p, LLVMValueRef bits, DType storage,
+                    bool partial);
 
 /* --- llvm_kernel.c ---- */
 LLVMValueRef ll_kernel(Emitter *e, const Kernel *k);

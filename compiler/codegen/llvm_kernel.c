@@ -1,8 +1,7 @@
 /* One kernel as an LLVM function: the loop nest that kernel.h describes.
  *
  * Accumulators are stack slots that SROA turns into registers. Values that do not vary along the
- * vector dim are computed once, before the vector loop. The vector loop is followed by one partial
- * vector under a mask.
+ * vector dim are computed once, before the vector loop.
  */
 #include "codegen/llvm_emit.h"
 
@@ -120,7 +119,7 @@ static void emit_reduce(KernelEmitter *ke, uint32_t i, const KInstr *in) {
   ReduceOp op = (ReduceOp)in->reduce;
   DType type = (DType)in->type;
   V v = wide_operand(ke, in->a);
-  if (ke->mask) v = ll_select(ke->e, ke->mask, v, ll_neutral(ke->e, op, type, ke->lanes));
+  v = ll_select(ke->e, ke->mask, v, ll_neutral(ke->e, op, type, ke->lanes));
   V old = LLVMBuildLoad2(b, ll_type(ke->e, type, ke->lanes), ke->lane_sum[i], "");
   LLVMBuildStore(b, ll_combine(ke->e, op, type, old, v), ke->lane_sum[i]);
 }
@@ -207,12 +206,102 @@ static void emit_instr(KernelEmitter *ke, uint32_t i) {
   }
 }
 
-static void emit_varying(KernelEmitter *ke, const KBlock *block) {
-  for (uint32_t i = block->first; i < block->first + block->count; i++)
-    if (!ke->uniform[i]) emit_instr(ke, i);
+/* if whole { } else { }: begins the first half; `other` gets the block of the second. */
+static LLVMBasicBlockRef split_begin(KernelEmitter *ke, V whole, LLVMBasicBlockRef *other) {
+  LLVMBasicBlockRef yes = new_block(ke, "whole"), join = new_block(ke, "joined");
+  *other = new_block(ke, "partial");
+  LLVMBuildCondBr(ke->e->builder, whole, yes, *other);
+  LLVMPositionBuilderAtEnd(ke->e->builder, yes);
+  return join;
 }
 
-/* The vector dim from lo to hi: whole vectors, then the rest under a mask. */
+static bool plain(const KernelEmitter *ke, uint32_t i) {
+  return !ke->uniform[i] && ll_is_plain(ke, &ke->k->instrs[i]);
+}
+
+static DType storage_of(const KernelEmitter *ke, uint32_t i) {
+  return (DType)ke->k->bufs[ke->k->instrs[i].access.buf].dtype;
+}
+
+static void find_places(KernelEmitter *ke, const KBlock *block) {
+  for (uint32_t i = block->first; i < block->first + block->count; i++) {
+    const KInstr *in = &ke->k->instrs[i];
+    if (!plain(ke, i)) continue;
+    V saved[KERNEL_MAX_DIMS];
+    memcpy(saved, ke->index, sizeof ke->index);
+    if (in->kind == K_ACCUM) rows_to_chunk(ke, saved);
+    ke->place[i] =
+        ll_plain_pointer(ke, &in->access, in->kind == K_LOAD ? operand(ke, in->a) : NULL);
+    memcpy(ke->index, saved, sizeof ke->index);
+  }
+}
+
+/* All plain loads, and what accumulators hold, under one branch. */
+static void load_plain(KernelEmitter *ke, const KBlock *block, V whole) {
+  LLVMBuilderRef b = ke->e->builder;
+  LLVMBasicBlockRef from[2], other, join;
+  uint32_t end = block->first + block->count, n = 0;
+  for (uint32_t i = block->first; i < end; i++)
+    n += plain(ke, i) && ke->k->instrs[i].kind != K_STORE;
+  if (!n) return;
+  V *loaded = ke->value + ke->k->ninstrs; /* scratch: whole, partial per instruction */
+  join = split_begin(ke, whole, &other);
+  for (int half = 0; half < 2; half++) {
+    if (half) LLVMPositionBuilderAtEnd(b, other);
+    for (uint32_t i = block->first; i < end; i++)
+      if (plain(ke, i) && ke->k->instrs[i].kind != K_STORE)
+        loaded[2 * i + half] = ll_plain_load(ke, ke->place[i], storage_of(ke, i), half == 1);
+    from[half] = LLVMGetInsertBlock(b);
+    LLVMBuildBr(b, join);
+  }
+  LLVMPositionBuilderAtEnd(b, join);
+  for (uint32_t i = block->first; i < end; i++) {
+    if (!plain(ke, i) || ke->k->instrs[i].kind == K_STORE) continue;
+    ke->value[i] = LLVMBuildPhi(b, LLVMTypeOf(loaded[2 * i]), "");
+    LLVMAddIncoming(ke->value[i], loaded + 2 * i, from, 2);
+  }
+  for (uint32_t i = block->first; i < end; i++)
+    if (plain(ke, i) && ke->k->instrs[i].kind != K_STORE)
+      ke->value[i] = ll_decode(ke->e, ke->value[i], storage_of(ke, i));
+}
+
+/* Everything else in order; what plain stores and accumulators write is left in value[]. */
+static void compute_varying(KernelEmitter *ke, const KBlock *block) {
+  for (uint32_t i = block->first; i < block->first + block->count; i++) {
+    const KInstr *in = &ke->k->instrs[i];
+    if (ke->uniform[i] || (in->kind == K_LOAD && plain(ke, i))) continue;
+    if (!plain(ke, i)) {
+      emit_instr(ke, i);
+      continue;
+    }
+    V v = wide_operand(ke, in->a);
+    if (in->kind == K_ACCUM)
+      v = ll_combine(ke->e, (ReduceOp)in->reduce, (DType)in->type, ke->value[i], v);
+    ke->value[i] = ll_encode(ke->e, v, storage_of(ke, i));
+  }
+}
+
+static void store_plain(KernelEmitter *ke, const KBlock *block, V whole) {
+  LLVMBuilderRef b = ke->e->builder;
+  LLVMBasicBlockRef other, join;
+  uint32_t end = block->first + block->count, n = 0;
+  for (uint32_t i = block->first; i < end; i++)
+    n += plain(ke, i) && ke->k->instrs[i].kind != K_LOAD;
+  if (!n) return;
+  join = split_begin(ke, whole, &other);
+  for (int half = 0; half < 2; half++) {
+    if (half) LLVMPositionBuilderAtEnd(b, other);
+    for (uint32_t i = block->first; i < end; i++)
+      if (plain(ke, i) && ke->k->instrs[i].kind != K_LOAD)
+        ll_plain_store(ke, ke->place[i], ke->value[i], storage_of(ke, i), half == 1);
+    LLVMBuildBr(b, join);
+  }
+  LLVMPositionBuilderAtEnd(b, join);
+}
+
+/* The vector dim from lo to hi. Arithmetic is emitted once, for whole vectors and the last, partial
+ * one alike: only loads and stores differ, and the branch between them is always foreseen. Stores
+ * come after all that reads. */
 static void emit_vector_loop(KernelEmitter *ke, const KBlock *block, V lo, V hi) {
   Emitter *e = ke->e;
   LLVMBuilderRef b = e->builder;
@@ -220,24 +309,20 @@ static void emit_vector_loop(KernelEmitter *ke, const KBlock *block, V lo, V hi)
   LLVMBasicBlockRef after = if_begin(ke, LLVMBuildICmp(b, LLVMIntSLT, lo, hi, ""));
   for (uint32_t i = block->first; i < block->first + block->count; i++)
     if (ke->uniform[i]) emit_instr(ke, i);
-  V whole = LLVMBuildAnd(b, LLVMBuildSub(b, hi, lo, ""), ll_i64(e, -(int64_t)lanes), "");
-  V split = LLVMBuildAdd(b, lo, whole, "");
   ke->lanes = lanes;
-  Loop l = loop_begin(ke, lo, split, ll_i64(e, lanes), "vector");
+  Loop l = loop_begin(ke, lo, hi, ll_i64(e, lanes), "vector");
   ke->index[ke->vec] = l.index;
-  emit_varying(ke, block);
-  loop_end(ke, &l);
-  LLVMBasicBlockRef whole_only = if_begin(ke, LLVMBuildICmp(b, LLVMIntSLT, split, hi, ""));
-  ke->rest = LLVMBuildSub(b, hi, split, "");
-  V count = LLVMBuildTrunc(b, ke->rest, ll_int(e, 32, 1), "");
-  ke->mask = LLVMBuildICmp(b, LLVMIntULT, ll_lane_numbers(e, ll_int(e, 32, 1), lanes),
-                           ll_splat(e, count, lanes), "");
-  ke->index[ke->vec] = split;
-  emit_varying(ke, block);
+  ke->rest = LLVMBuildSub(b, hi, l.index, "");
+  V whole = LLVMBuildICmp(b, LLVMIntSGE, ke->rest, ll_i64(e, lanes), "");
+  find_places(ke, block);
+  load_plain(ke, block, whole);
+  ke->mask = ll_lane_mask(ke);
+  compute_varying(ke, block);
+  store_plain(ke, block, whole);
   ke->mask = ke->rest = NULL;
   ke->index[ke->vec] = NULL;
   ke->lanes = 1;
-  if_end(ke, whole_only);
+  loop_end(ke, &l);
   if_end(ke, after);
 }
 
@@ -402,13 +487,15 @@ LLVMValueRef ll_kernel(Emitter *e, const Kernel *k) {
   KernelEmitter ke = {.e = e, .k = k, .lanes = 1, .vec = KERNEL_MAX_DIMS};
   for (uint32_t d = 0; d < k->ndims; d++)
     if (k->dims[d].role == KDIM_VEC) ke.vec = d;
-  V *slots = calloc(3 * (size_t)k->ninstrs + k->nbufs + k->nints + 1, sizeof *slots);
+  size_t n = k->ninstrs;
+  V *slots = calloc(6 * n + k->nbufs + k->nints + 1, sizeof *slots);
   bool *uniform = calloc((size_t)k->ninstrs + 1, sizeof *uniform);
   if (!slots || !uniform) abort();
-  ke.value = slots;
-  ke.total = slots + k->ninstrs;
-  ke.lane_sum = slots + 2 * (size_t)k->ninstrs;
-  ke.bufs = slots + 3 * (size_t)k->ninstrs;
+  ke.value = slots; /* with twice as many for scratch: see load_plain */
+  ke.total = slots + 3 * n;
+  ke.lane_sum = slots + 4 * n;
+  ke.place = slots + 5 * n;
+  ke.bufs = slots + 6 * n;
   ke.ints = ke.bufs + k->nbufs;
   ke.uniform = uniform;
   ke.function = LLVMAddFunction(e->module, k->name, type);

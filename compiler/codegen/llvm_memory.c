@@ -3,7 +3,9 @@
  * Along the vector dim an access has stride 0 (one element for all lanes), 1 (a contiguous vector)
  * or a run-time stride (gather, scatter). The last vector of a row is partial: 4- and 8-byte
  * elements use masked instructions, narrower ones pass through a small buffer on the stack, since
- * x86 without AVX-512 masks only wide elements.
+ * x86 without AVX-512 masks only wide elements. Contiguous accesses without a predicate are
+ * "plain": the kernel emitter groups them under one branch that tells whole vectors from the
+ * partial one.
  */
 #include "codegen/llvm_emit.h"
 
@@ -79,7 +81,16 @@ static V all_lanes(Emitter *e, uint32_t lanes) {
   return ll_const_i(ll_int(e, 1, lanes), -1);
 }
 
-/* The bytes of the lanes in range, through the stack. */
+/* The lanes in range of the vector that is being emitted. */
+V ll_lane_mask(KernelEmitter *ke) {
+  Emitter *e = ke->e;
+  LLVMTypeRef i32 = ll_int(e, 32, 1);
+  V rest = LLVMBuildTrunc(e->builder, ke->rest, i32, "");
+  return LLVMBuildICmp(e->builder, LLVMIntSLT, ll_lane_numbers(e, i32, ke->lanes),
+                       ll_splat(e, rest, ke->lanes), "");
+}
+
+/* A place on the stack for a partial vector of narrow elements, and the bytes that are in range. */
 static V staged(KernelEmitter *ke, LLVMTypeRef type, DType storage) {
   V slot = ll_alloca(ke, type);
   LLVMSetAlignment(slot, bytes_of(storage) * ke->lanes);
@@ -90,29 +101,68 @@ static V rest_bytes(KernelEmitter *ke, DType storage) {
   return LLVMBuildMul(ke->e->builder, ke->rest, ll_i64(ke->e, bytes_of(storage)), "");
 }
 
-static V load_contiguous(KernelEmitter *ke, V p, LLVMTypeRef type, DType storage, V pred) {
+static V alignment(Emitter *e, DType storage) {
+  return LLVMConstInt(ll_int(e, 32, 1), bytes_of(storage), 0);
+}
+
+bool ll_is_plain(const KernelEmitter *ke, const KInstr *in) {
+  bool memory = in->kind == K_LOAD || in->kind == K_STORE || in->kind == K_ACCUM;
+  bool moves = (in->kind == K_LOAD || in->kind == K_STORE) && in->b;
+  bool turned = in->kind == K_LOAD && in->a && !ke->uniform[in->a - 1] &&
+                ke->k->instrs[in->a - 1].kind != K_REDUCE;
+  return memory && !moves && !turned && vec_stride(ke, &in->access) == KINT_ONE;
+}
+
+V ll_plain_pointer(KernelEmitter *ke, const KAccess *a, V index) {
+  DType storage = (DType)ke->k->bufs[a->buf].dtype;
+  V at = ll_address(ke, a, true);
+  return pointer(ke, a->buf, storage, index ? add(ke->e, at, index) : at);
+}
+
+V ll_plain_load(KernelEmitter *ke, V p, DType storage, bool partial) {
   Emitter *e = ke->e;
-  V mask = both(e, ke->mask, pred), loaded;
-  if (!mask) {
-    loaded = LLVMBuildLoad2(e->builder, type, p, "");
+  LLVMTypeRef type = ll_storage(e, storage, ke->lanes);
+  if (!partial) {
+    V loaded = LLVMBuildLoad2(e->builder, type, p, "");
     LLVMSetAlignment(loaded, bytes_of(storage));
     return loaded;
   }
-  if (!pred && bytes_of(storage) < 4) {
+  if (bytes_of(storage) < 4) {
     V slot = staged(ke, type, storage);
     LLVMBuildStore(e->builder, LLVMConstNull(type), slot);
     LLVMBuildMemCpy(e->builder, slot, 1, p, 1, rest_bytes(ke, storage));
     return LLVMBuildLoad2(e->builder, type, slot, "");
   }
-  V args[] = {p, LLVMConstInt(ll_int(e, 32, 1), bytes_of(storage), 0), mask, LLVMConstNull(type)};
+  V args[] = {p, alignment(e, storage), ll_lane_mask(ke), LLVMConstNull(type)};
   return masked(e, "llvm.masked.load", type, LLVMTypeOf(p), args, 4);
+}
+
+void ll_plain_store(KernelEmitter *ke, V p, V bits, DType storage, bool partial) {
+  Emitter *e = ke->e;
+  if (!partial) {
+    LLVMSetAlignment(LLVMBuildStore(e->builder, bits, p), bytes_of(storage));
+    return;
+  }
+  if (bytes_of(storage) < 4) {
+    V slot = staged(ke, LLVMTypeOf(bits), storage);
+    LLVMBuildStore(e->builder, bits, slot);
+    LLVMBuildMemCpy(e->builder, p, 1, slot, 1, rest_bytes(ke, storage));
+    return;
+  }
+  V args[] = {bits, p, alignment(e, storage), ll_lane_mask(ke)};
+  masked(e, "llvm.masked.store", LLVMTypeOf(bits), LLVMTypeOf(p), args, 4);
+}
+
+/* Lanes out of range read what lane 0 reads, which is in range. */
+static V clamp_lanes(KernelEmitter *ke, V index) {
+  V first = LLVMBuildExtractElement(ke->e->builder, index, ll_i64(ke->e, 0), "");
+  return ll_select(ke->e, ke->mask, index, ll_splat(ke->e, first, ke->lanes));
 }
 
 static V gather(KernelEmitter *ke, V pointers, LLVMTypeRef type, DType storage, V pred) {
   Emitter *e = ke->e;
-  V mask = both(e, ke->mask, pred);
-  V args[] = {pointers, LLVMConstInt(ll_int(e, 32, 1), bytes_of(storage), 0),
-              mask ? mask : all_lanes(e, ke->lanes), LLVMConstNull(type)};
+  V args[] = {pointers, alignment(e, storage),
+              pred ? both(e, ke->mask, pred) : all_lanes(e, ke->lanes), LLVMConstNull(type)};
   return masked(e, "llvm.masked.gather", type, LLVMTypeOf(pointers), args, 4);
 }
 
@@ -149,15 +199,18 @@ V ll_load(KernelEmitter *ke, const KInstr *in, V index, V pred) {
   if (per_lane) {
     V at = ll_indices(ke, a);
     if (index) at = add(e, ll_splat(e, at, ke->lanes), ll_splat(e, index, ke->lanes));
+    if (!pred) at = clamp_lanes(ke, at);
     bits = gather(ke, pointer(ke, a->buf, storage, at), type, storage,
                   pred ? ll_splat(e, pred, ke->lanes) : NULL);
   } else {
     V at = ll_address(ke, a, true);
     if (index) at = add(e, at, index);
     V p = pointer(ke, a->buf, storage, at);
-    if (ke->lanes > 1 && stride == KINT_ONE)
-      bits = load_contiguous(ke, p, type, storage, pred ? ll_splat(e, pred, ke->lanes) : NULL);
-    else if (pred && ll_lanes(pred) > 1) {
+    if (ke->lanes > 1 && stride == KINT_ONE) {
+      V args[] = {p, alignment(e, storage), both(e, ke->mask, ll_splat(e, pred, ke->lanes)),
+                  LLVMConstNull(type)};
+      bits = masked(e, "llvm.masked.load", type, LLVMTypeOf(p), args, 4);
+    } else if (pred && ll_lanes(pred) > 1) {
       /* One element under a predicate that varies: read where any lane asks. */
       V any = ll_intrinsic(e, "llvm.vector.reduce.or", &pred, 1);
       V one = load_scalar(ke, p, ll_storage(e, storage, 1), storage, any);
@@ -166,23 +219,6 @@ V ll_load(KernelEmitter *ke, const KInstr *in, V index, V pred) {
       bits = load_scalar(ke, p, ll_storage(e, storage, 1), storage, pred);
   }
   return ll_decode(e, bits, storage);
-}
-
-static void store_contiguous(KernelEmitter *ke, V p, V bits, DType storage, V pred) {
-  Emitter *e = ke->e;
-  V mask = both(e, ke->mask, pred);
-  if (!mask) {
-    LLVMSetAlignment(LLVMBuildStore(e->builder, bits, p), bytes_of(storage));
-    return;
-  }
-  if (!pred && bytes_of(storage) < 4) {
-    V slot = staged(ke, LLVMTypeOf(bits), storage);
-    LLVMBuildStore(e->builder, bits, slot);
-    LLVMBuildMemCpy(e->builder, p, 1, slot, 1, rest_bytes(ke, storage));
-    return;
-  }
-  V args[] = {bits, p, LLVMConstInt(ll_int(e, 32, 1), bytes_of(storage), 0), mask};
-  masked(e, "llvm.masked.store", LLVMTypeOf(bits), LLVMTypeOf(p), args, 4);
 }
 
 static void store_scalar(KernelEmitter *ke, V p, V bits, DType storage, V pred) {
@@ -204,18 +240,18 @@ static void store_scalar(KernelEmitter *ke, V p, V bits, DType storage, V pred) 
 void ll_store(KernelEmitter *ke, const KAccess *a, DType storage, V value, V pred) {
   Emitter *e = ke->e;
   V bits = ll_encode(e, ll_splat(e, value, ke->lanes), storage);
-  if (pred) pred = ll_splat(e, pred, ke->lanes);
-  KInt stride = vec_stride(ke, a);
   if (ke->lanes == 1) {
     store_scalar(ke, pointer(ke, a->buf, storage, ll_address(ke, a, true)), bits, storage, pred);
-  } else if (stride == KINT_ONE) {
-    V p = pointer(ke, a->buf, storage, ll_address(ke, a, true));
-    store_contiguous(ke, p, bits, storage, pred);
-  } else {
-    V pointers = pointer(ke, a->buf, storage, ll_indices(ke, a));
-    V mask = both(e, ke->mask, pred);
-    V args[] = {bits, pointers, LLVMConstInt(ll_int(e, 32, 1), bytes_of(storage), 0),
-                mask ? mask : all_lanes(e, ke->lanes)};
-    masked(e, "llvm.masked.scatter", LLVMTypeOf(bits), LLVMTypeOf(pointers), args, 4);
+    return;
   }
+  V mask = pred ? both(e, ke->mask, ll_splat(e, pred, ke->lanes)) : ke->mask;
+  if (vec_stride(ke, a) == KINT_ONE) {
+    V p = pointer(ke, a->buf, storage, ll_address(ke, a, true));
+    V args[] = {bits, p, alignment(e, storage), mask};
+    masked(e, "llvm.masked.store", LLVMTypeOf(bits), LLVMTypeOf(p), args, 4);
+    return;
+  }
+  V pointers = pointer(ke, a->buf, storage, ll_indices(ke, a));
+  V args[] = {bits, pointers, alignment(e, storage), mask};
+  masked(e, "llvm.masked.scatter", LLVMTypeOf(bits), LLVMTypeOf(pointers), args, 4);
 }
