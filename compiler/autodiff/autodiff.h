@@ -1,9 +1,14 @@
-/* grad: from the explicit forward graph of `train` to forward + backward + optimizer. */
+/* Mixed precision, and grad: from the explicit forward graph of `train` to forward + backward +
+ * optimizer. */
 #ifndef DTM_AUTODIFF_AUTODIFF_H
 #define DTM_AUTODIFF_AUTODIFF_H
 
 #include "infer/infer.h"
 #include "place/place.h"
+
+/* Stage graph -> graph, before composites are opened: with `compute bf16` the train block computes
+ * in bf16 from f32 parameters. False when there were errors; nothing is changed then. */
+bool compute_run(Program *program, DiagSink *sink);
 
 /* Replaces program->train.graph by one that also computes every parameter's gradient, reduces each
  * once, clips, runs the optimizer and assigns. Adds optimizer and accumulator variables. Emits

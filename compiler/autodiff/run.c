@@ -97,16 +97,9 @@ static void output_loss(Step *s, ValueId loss) {
 static bool supported(const ProgramBlock *b, const Graph *g, DiagSink *sink) {
   uint32_t errors = sink->errors;
   const OptimizerSpec *o = &b->optimizer;
-  DType own = value_type(g, b->loss)->dtype, compute = b->settings.compute;
   if (o->kind && strcmp(o->kind, "sgd") != 0 && strcmp(o->kind, "adamw") != 0)
     diag_emit(sink, DIAG_UNSUPPORTED_TRAINING, o->span,
               "unknown optimizer '%s': there are sgd and adamw", o->kind);
-  if (compute && compute != DT_F32 && compute != own) {
-    Diag *diag = diag_emit(sink, DIAG_UNSUPPORTED_TRAINING, o->span,
-                           "compute %s is not supported yet", dtype_name(compute));
-    diag_reason(sink, diag, "declare the parameters %s instead, or leave compute at f32",
-                dtype_name(compute));
-  }
   if (value_type(g, b->loss)->rank != 0)
     diag_emit(sink, DIAG_UNSUPPORTED_TRAINING, value_node(g, b->loss)->span,
               "the loss is %s, not one number", type_print(sink->arena, value_type(g, b->loss)));

@@ -1,0 +1,178 @@
+/* Mixed precision, stage graph -> graph: the train block computes in bf16 with f32 parameters.
+ *
+ * Parameters, inputs and factories stay f32 and are cast where an operator computes in bf16, so the
+ * optimizer works on f32 masters and gradients come back in f32. Contractions always compute in
+ * bf16. Reductions and losses take f32 (a bf16 operand is cast up). Everything else follows its
+ * operands: f32 when one of them was made f32 on purpose (by `.to(f32)` or a reduction), else bf16.
+ * An embedding looks up f32 rows and casts those. Integer and f64 code is left alone. */
+#include "autodiff/autodiff.h"
+#include "ir/rewrite.h"
+
+typedef struct Compute {
+  GraphMap map;
+  Arena *scratch;
+  DiagSink *sink;
+  DiagSink inner;
+  bool *source; /* per new value: f32 that may be cast down where it is used */
+  uint32_t nsource;
+  Node at; /* old node */
+} Compute;
+
+static DType dtype_of(const Compute *c, ValueId v) {
+  return value_type(c->map.to, v)->dtype;
+}
+
+static bool is_source(const Compute *c, ValueId v) {
+  return v < c->nsource && c->source[v];
+}
+
+static void mark_source(Compute *c, ValueId v) {
+  if (v >= c->nsource) {
+    uint32_t n = v * 2 + 64;
+    c->source = arena_grow(c->scratch, c->source, c->nsource, n);
+    c->nsource = n;
+  }
+  c->source[v] = true;
+}
+
+static ValueId cast(Compute *c, ValueId v, DType to) {
+  if (dtype_of(c, v) == to) return v;
+  NodeId id = infer_add(c->map.to, &c->inner, OP_CAST, &v, 1, &ATTR_I(DTYPE, to), 1, c->at.span,
+                        NULL, c->at.scope);
+  return node_result(graph_node(c->map.to, id), 0);
+}
+
+/* An operand in the element type of the operator. */
+static ValueId convert(Compute *c, ValueId v, DType to) {
+  DType have = dtype_of(c, v);
+  if (have == to || (have != DT_F32 && have != DT_BF16)) return v;
+  const Node *n = value_node(c->map.to, v);
+  if (n->op != OP_CONST) return cast(c, v, to);
+  Attr attrs[] = {ATTR_I(DTYPE, to), ATTR_F(VALUE, node_float(n, ATTR_VALUE, 0))};
+  NodeId id =
+      infer_add(c->map.to, &c->inner, OP_CONST, NULL, 0, attrs, 2, c->at.span, NULL, c->at.scope);
+  return node_result(graph_node(c->map.to, id), 0);
+}
+
+/* The element type in which the old node computes now; DT_NONE = as it stands. */
+static DType element_type(const Compute *c, const ValueId *operands) {
+  bool half = false, source = false, wide = false;
+  for (uint32_t i = 0; i < c->at.noperands; i++) {
+    DType t = dtype_of(c, operands[i]);
+    bool number = value_node(c->map.to, operands[i])->op == OP_CONST;
+    half |= t == DT_BF16;
+    source |= is_source(c, operands[i]);
+    wide |= t == DT_F32 && !number && !is_source(c, operands[i]);
+  }
+  OpClass cls = op_info(c->at.op)->cls;
+  if (cls == CLASS_CONTRACTION) return half || source || wide ? DT_BF16 : DT_NONE;
+  if (cls == CLASS_REDUCTION || c->at.op == OP_CUMSUM) return half ? DT_F32 : DT_NONE;
+  if (c->at.op == OP_EMBEDDING || c->at.op == OP_CROSS_ENTROPY || c->at.op == OP_CAST ||
+      c->at.op == OP_DETACH || c->at.nresults == 0)
+    return DT_NONE;
+  if (!half && !source) return DT_NONE;
+  return wide ? DT_F32 : DT_BF16;
+}
+
+static bool makes_source(const Compute *c, const ValueId *operands) {
+  switch ((int)c->at.op) {
+  case OP_READ:
+  case OP_INPUT:
+  case OP_FULL:
+  case OP_RAND:
+  case OP_RANDN:
+  case OP_ARANGE:
+  case OP_LOGSPACE:
+  case OP_IOTA:
+  case OP_EMBEDDING:
+    return true;
+  case OP_DETACH:
+    return is_source(c, operands[0]);
+  case OP_CAST: /* integers become numbers of the default type */
+    return !dtype_is_float(dtype_of(c, operands[0]));
+  }
+  return false;
+}
+
+/* The node again, on operands of element type `t` (as they are when DT_NONE). */
+static void rebuild(Compute *c, DType t, ValueId *operands) {
+  Attr attrs[ATTR_COUNT];
+  TensorType type;
+  for (uint32_t i = 0; t && i < c->at.noperands; i++) operands[i] = convert(c, operands[i], t);
+  for (uint32_t i = 0; i < c->at.nattrs; i++) {
+    attrs[i] = c->at.attrs[i];
+    if (!t || attr_kind(attrs[i].key) != ATTR_KIND_TYPE || attrs[i].as.type->dtype != DT_F32)
+      continue;
+    type = *attrs[i].as.type;
+    type.dtype = t;
+    attrs[i].as.type = &type;
+  }
+  NodeId id = infer_add(c->map.to, &c->inner, c->at.op, operands, c->at.noperands, attrs,
+                        c->at.nattrs, c->at.span, NULL, c->at.scope);
+  for (uint32_t i = 0; i < c->at.nresults; i++)
+    graph_map_set(&c->map, node_result(&c->at, i), node_result(graph_node(c->map.to, id), i));
+}
+
+static void lower_node(Compute *c, NodeId id) {
+  c->at = *graph_node(c->map.from, id);
+  ValueId *operands = ARENA_ARRAY(c->scratch, ValueId, c->at.noperands);
+  for (uint32_t i = 0; i < c->at.noperands; i++)
+    operands[i] = graph_map_get(&c->map, c->at.operands[i]);
+  DType t = element_type(c, operands);
+  bool source = makes_source(c, operands);
+  if (c->at.op == OP_ASSIGN)
+    operands[0] = cast(c, operands[0], value_type(c->map.from, c->at.operands[0])->dtype);
+  if (t == DT_NONE && c->at.op != OP_CAST && c->at.op != OP_DETACH && c->at.nresults)
+    graph_map_copy(&c->map, id);
+  else
+    rebuild(c, t, operands);
+  for (uint32_t i = 0; source && i < c->at.nresults; i++) {
+    ValueId v = graph_map_get(&c->map, node_result(&c->at, i));
+    if (dtype_of(c, v) == DT_F32) mark_source(c, v);
+  }
+}
+
+static bool report(Compute *c, const ProgramBlock *b) {
+  for (uint32_t i = 0; i < c->inner.diags.len; i++) {
+    const Diag *fault = c->inner.diags.data[i];
+    Diag *d = diag_emit(c->sink, DIAG_UNSUPPORTED_TRAINING, fault->span, "compute bf16: %s",
+                        fault->message);
+    for (uint32_t k = 0; k < fault->lines.len; k++)
+      if (fault->lines.data[k].kind == DIAG_REASON)
+        diag_reason(c->sink, d, "%s", fault->lines.data[k].text);
+    if (!fault->span.file) d->span = b->optimizer.span;
+  }
+  return c->inner.diags.len == 0;
+}
+
+bool compute_run(Program *program, DiagSink *sink) {
+  ProgramBlock *b = &program->train;
+  DType t = b->settings.compute;
+  if (!b->graph || !b->loss || t == DT_NONE || t == DT_F32 ||
+      value_type(b->graph, b->loss)->dtype != DT_F32)
+    return true;
+  if (t != DT_BF16) {
+    Diag *d = diag_emit(sink, DIAG_UNSUPPORTED_TRAINING, b->optimizer.span,
+                        "compute %s is not supported", dtype_name(t));
+    diag_reason(sink, d, "there are f32 and bf16; f16 would need the loss to be scaled");
+    return false;
+  }
+  Arena scratch;
+  arena_init(&scratch);
+  Compute c = {.map = graph_map_begin(&scratch, program->arena, b->graph),
+               .scratch = &scratch,
+               .sink = sink};
+  diag_init(&c.inner, &scratch, program->sources);
+  for (NodeId id = 1; id < b->graph->nodes.len; id++) lower_node(&c, id);
+  ValueId loss = graph_map_get(&c.map, b->loss), lr = graph_map_get(&c.map, b->optimizer.lr);
+  c.at = *value_node(b->graph, b->loss);
+  loss = cast(&c, loss, DT_F32);
+  bool ok = report(&c, b);
+  if (ok) {
+    b->graph = c.map.to;
+    b->loss = loss;
+    b->optimizer.lr = lr;
+  }
+  arena_free(&scratch);
+  return ok;
+}
