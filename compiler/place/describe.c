@@ -1,0 +1,131 @@
+/* Plans in words, and topologies from text. */
+#include "place/place.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *place_bytes(Arena *arena, int64_t bytes) {
+  static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
+  if (bytes < 1024) return arena_printf(arena, "%lld B", (long long)bytes);
+  double n = (double)bytes / 1024;
+  size_t u = 0;
+  /* 1023.95 and more would print as 1024.0 of the smaller unit. */
+  for (; n >= 1023.95 && u + 1 < sizeof units / sizeof *units; u++) n /= 1024;
+  return arena_printf(arena, "%.1f %s", n, units[u]);
+}
+
+static const char *step_name(Op op) {
+  if (op == OP_ALL_GATHER) return "all-gather";
+  if (op == OP_ALL_TO_ALL) return "all-to-all";
+  if (op == OP_EXCHANGE) return "exchange";
+  if (op == OP_REDUCE_SCATTER) return "reduce-scatter";
+  if (op == OP_ALL_REDUCE) return "all-reduce";
+  if (op == OP_SEND_MESH) return "send";
+  return NULL; /* local */
+}
+
+const char *place_describe(Arena *arena, const RedistributePlan *plan) {
+  if (plan->error) return plan->error;
+  StrBuf sb;
+  strbuf_init(&sb, arena);
+  for (uint32_t i = 0; i < plan->nsteps; i++) {
+    const PlanStep *s = &plan->steps[i];
+    const char *name = step_name(s->op);
+    if (!name || (s->bytes_received == 0 && s->bytes_sent == 0)) continue;
+    strbuf_printf(&sb, "%s%s %s", sb.len ? " + " : "", name, place_bytes(arena, s->bytes_received));
+  }
+  return sb.len ? sb.text : "none";
+}
+
+Topology topology_default(const Mesh *mesh) {
+  Topology t = {0};
+  for (uint32_t a = 0; a < mesh->naxes; a++) {
+    t.alpha[a] = 10e-6;
+    t.beta[a] = 1 / 50e9;
+  }
+  return t;
+}
+
+/* "3us" under {s, ms, ...}: the value in the base unit; 0 when it is not a positive number with one
+ * of the units. */
+static double parse_quantity(const char *text, size_t n, const char *const *units,
+                             const double *scale, size_t nunits) {
+  char buffer[64], *end;
+  if (n >= sizeof buffer) return 0;
+  memcpy(buffer, text, n);
+  buffer[n] = 0;
+  double v = strtod(buffer, &end);
+  if (end == buffer || !(v > 0 && v < 1e30)) return 0;
+  for (size_t u = 0; u < nunits; u++)
+    if (strcmp(end, units[u]) == 0) return v * scale[u];
+  return 0;
+}
+
+static double parse_time(const char *text, size_t n) {
+  static const char *const units[] = {"s", "ms", "us", "ns"};
+  static const double scale[] = {1, 1e-3, 1e-6, 1e-9};
+  return parse_quantity(text, n, units, scale, 4);
+}
+
+static double parse_rate(const char *text, size_t n) {
+  static const char *const units[] = {"B/s", "KB/s", "MB/s", "GB/s", "TB/s"};
+  static const double scale[] = {1, 1e3, 1e6, 1e9, 1e12};
+  return parse_quantity(text, n, units, scale, 5);
+}
+
+/* The next word of a line; false at its end. */
+static bool next_word(const char **at, const char *end, const char **word, size_t *n) {
+  while (*at < end && strchr(" \t\r", **at)) (*at)++;
+  *word = *at;
+  while (*at < end && !strchr(" \t\r", **at)) (*at)++;
+  *n = (size_t)(*at - *word);
+  return *n > 0;
+}
+
+static bool names_axis(const Mesh *mesh, uint32_t axis, const char *word, size_t n) {
+  if (n == 1 && *word == '*') return true;
+  return strlen(mesh->axis[axis]) == n && memcmp(mesh->axis[axis], word, n) == 0;
+}
+
+/* One line without its comment; NULL or what is wrong. */
+static const char *parse_line(Arena *arena, const char *at, const char *end, const Mesh *mesh,
+                              Topology *out) {
+  const char *axis, *word;
+  size_t naxis, n;
+  if (!next_word(&at, end, &axis, &naxis)) return NULL;
+  bool any = false;
+  while (next_word(&at, end, &word, &n)) {
+    bool alpha = n > 6 && memcmp(word, "alpha=", 6) == 0;
+    bool rate = n > 10 && memcmp(word, "bandwidth=", 10) == 0;
+    double v = alpha ? parse_time(word + 6, n - 6) : rate ? parse_rate(word + 10, n - 10) : 0;
+    if (v == 0)
+      return arena_printf(arena,
+                          "\"%.*s\" is not understood; write \"AXIS alpha=3us bandwidth=400GB/s\"",
+                          (int)n, word);
+    any = true;
+    for (uint32_t a = 0; a < mesh->naxes; a++) {
+      if (!names_axis(mesh, a, axis, naxis)) continue;
+      if (alpha) out->alpha[a] = v;
+      if (rate) out->beta[a] = 1 / v;
+    }
+  }
+  return any ? NULL
+             : arena_printf(arena, "mesh dim %.*s has neither alpha nor bandwidth", (int)naxis,
+                            axis);
+}
+
+bool topology_parse(Arena *arena, const char *text, const Mesh *mesh, Topology *out,
+                    const char **error) {
+  *out = topology_default(mesh);
+  for (int line = 1; *text; line++) {
+    const char *end = text + strcspn(text, "\n");
+    const char *stop = memchr(text, '#', (size_t)(end - text));
+    const char *wrong = parse_line(arena, text, stop ? stop : end, mesh, out);
+    if (wrong) {
+      *error = arena_printf(arena, "line %d: %s", line, wrong);
+      return false;
+    }
+    text = *end ? end + 1 : end;
+  }
+  return true;
+}

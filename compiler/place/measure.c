@@ -1,0 +1,274 @@
+/* Exact traffic of one step: see measure.h.
+ *
+ * The worst device is found without looking at pairs of devices. Of an exchange, a device receives
+ * |need| - |own and need|. A piece with r replicas sends, in all, its elements times the number of
+ * devices that need each, less what its owners need of it themselves, and its replicas share that
+ * evenly. Both are sums over the devices of the axes that either layout shards, and the axes that
+ * begin both lists of a dim drop out: under their coordinates the rest is the same problem on a
+ * part of the dim, and chunking makes few distinct part sizes.
+ */
+#include "place/measure.h"
+
+#include <string.h>
+
+enum { MAX_EXTENTS = 32 /* distinct part sizes of one dim */, STACK_SPANS = 512 };
+
+typedef struct Span1 {
+  int64_t begin, length;
+} Span1;
+
+/* One dim that an exchange changes, without the axes that begin both lists. */
+typedef struct DimCut {
+  uint8_t from[DTM_MAX_AXES], to[DTM_MAX_AXES];
+  uint32_t nfrom, nto;
+  int64_t extents[MAX_EXTENTS]; /* part sizes that occur under the common axes */
+  uint32_t nextents;
+  int64_t from_ways, to_ways;
+  Span1 *from_spans, *to_spans; /* of each part, in order of its coordinates */
+} DimCut;
+
+/* An exchange reduced to what changes. */
+typedef struct Problem {
+  const Mesh *mesh;
+  DimCut dims[DTM_MAX_DIMS];
+  uint32_t ndims;
+  int64_t factor; /* elements of the dims that do not change, largest shard */
+  uint8_t axes[DTM_MAX_AXES];
+  uint32_t naxes, nowner; /* the first `nowner` axes cut the source */
+  int64_t replicas;       /* devices that hold one piece */
+  int64_t echoes;         /* devices that need one block of the target */
+} Problem;
+
+int64_t measure_local(const TensorType *t) {
+  return type_local_bytes(t) / (int64_t)dtype_bytes(t->dtype);
+}
+
+int64_t measure_ways(const Mesh *mesh, uint32_t axes) {
+  int64_t n = 1;
+  for (uint32_t a = 0; a < mesh->naxes; a++)
+    if (axes >> a & 1) n *= mesh->size[a];
+  return n;
+}
+
+static uint32_t common_prefix(const uint8_t *a, uint32_t na, const uint8_t *b, uint32_t nb) {
+  uint32_t n = 0;
+  while (n < na && n < nb && a[n] == b[n]) n++;
+  return n;
+}
+
+uint32_t measure_axes(const TensorType *from, const TensorType *to) {
+  uint32_t axes = 0;
+  for (uint32_t d = 0; d < from->rank; d++) {
+    uint8_t f[DTM_MAX_AXES], t[DTM_MAX_AXES];
+    uint32_t nf = layout_dim_axes(&from->layout, d, f), nt = layout_dim_axes(&to->layout, d, t);
+    uint32_t n = common_prefix(f, nf, t, nt);
+    for (uint32_t i = n; i < nf; i++) axes |= 1u << f[i];
+    for (uint32_t i = n; i < nt; i++) axes |= 1u << t[i];
+  }
+  return axes;
+}
+
+static void add_extent(int64_t *extents, uint32_t *n, int64_t extent) {
+  for (uint32_t i = 0; i < *n; i++)
+    if (extents[i] == extent) return;
+  if (*n < MAX_EXTENTS) extents[(*n)++] = extent;
+}
+
+/* Replaces the set of part sizes by those after one more cut into `ways`. */
+static void cut_extents(int64_t *extents, uint32_t *n, int64_t ways) {
+  int64_t old[MAX_EXTENTS];
+  uint32_t nold = *n;
+  memcpy(old, extents, nold * sizeof *old);
+  *n = 0;
+  for (uint32_t i = 0; i < nold; i++) {
+    /* A chunk is whole, or the one that takes what is left, or empty. */
+    int64_t whole = (old[i] + ways - 1) / ways, full = whole ? old[i] / whole : 0;
+    add_extent(extents, n, whole);
+    if (full < ways) add_extent(extents, n, old[i] - full * whole);
+    if (full + 1 < ways) add_extent(extents, n, 0);
+  }
+}
+
+static void problem_init(Problem *p, const TensorType *from, const TensorType *to) {
+  memset(p, 0, sizeof *p);
+  p->mesh = from->mesh;
+  p->factor = p->replicas = p->echoes = 1;
+  uint32_t owners = 0, receivers = 0;
+  int64_t local[DTM_MAX_DIMS];
+  type_local_max(from, local);
+  for (uint32_t d = 0; d < from->rank; d++) {
+    DimCut *c = &p->dims[p->ndims];
+    uint32_t nf = layout_dim_axes(&from->layout, d, c->from);
+    uint32_t nt = layout_dim_axes(&to->layout, d, c->to);
+    uint32_t n = common_prefix(c->from, nf, c->to, nt);
+    if (n == nf && n == nt) {
+      p->factor *= local[d];
+      continue;
+    }
+    c->extents[0] = from->shape[d];
+    c->nextents = 1;
+    for (uint32_t i = 0; i < n; i++)
+      cut_extents(c->extents, &c->nextents, p->mesh->size[c->from[i]]);
+    c->nfrom = nf - n;
+    c->nto = nt - n;
+    memmove(c->from, c->from + n, c->nfrom);
+    memmove(c->to, c->to + n, c->nto);
+    c->from_ways = c->to_ways = 1;
+    for (uint32_t i = 0; i < c->nfrom; i++) {
+      owners |= 1u << c->from[i];
+      c->from_ways *= p->mesh->size[c->from[i]];
+    }
+    for (uint32_t i = 0; i < c->nto; i++) {
+      receivers |= 1u << c->to[i];
+      c->to_ways *= p->mesh->size[c->to[i]];
+    }
+    p->ndims++;
+  }
+  for (uint8_t a = 0; a < p->mesh->naxes; a++)
+    if (owners >> a & 1) p->axes[p->naxes++] = a;
+  p->nowner = p->naxes;
+  for (uint8_t a = 0; a < p->mesh->naxes; a++)
+    if ((receivers & ~owners) >> a & 1) p->axes[p->naxes++] = a;
+  p->replicas = measure_ways(p->mesh, receivers & ~owners);
+  p->echoes = measure_ways(p->mesh, owners & ~receivers);
+}
+
+static void list_spans(const Mesh *mesh, const uint8_t *axes, uint32_t n, Span1 whole,
+                       Span1 **next) {
+  if (n == 0) {
+    *(*next)++ = whole;
+    return;
+  }
+  for (int64_t r = 0; r < mesh->size[axes[0]]; r++) {
+    Span1 part;
+    chunk(whole.length, mesh->size[axes[0]], r, &part.begin, &part.length);
+    part.begin += whole.begin;
+    list_spans(mesh, axes + 1, n - 1, part, next);
+  }
+}
+
+static int64_t overlap(Span1 a, Span1 b) {
+  int64_t lo = a.begin > b.begin ? a.begin : b.begin;
+  int64_t a_end = a.begin + a.length, b_end = b.begin + b.length,
+          hi = a_end < b_end ? a_end : b_end;
+  return hi > lo ? hi - lo : 0;
+}
+
+/* Walks all devices of the problem: those that own one piece come one after the other. */
+static Traffic walk(const Problem *p) {
+  int64_t coord[DTM_MAX_AXES] = {0}, part_from[DTM_MAX_DIMS] = {0}, part_to[DTM_MAX_DIMS] = {0};
+  /* How far one step along an axis moves in the parts of the dims it cuts. */
+  int64_t step_from[DTM_MAX_AXES] = {0}, step_to[DTM_MAX_AXES] = {0};
+  uint32_t dim_from[DTM_MAX_AXES] = {0}, dim_to[DTM_MAX_AXES] = {0};
+  for (uint32_t d = 0; d < p->ndims; d++) {
+    const DimCut *c = &p->dims[d];
+    int64_t step = 1;
+    for (uint32_t i = c->nfrom; i-- > 0; step *= p->mesh->size[c->from[i]]) {
+      step_from[c->from[i]] = step;
+      dim_from[c->from[i]] = d;
+    }
+    step = 1;
+    for (uint32_t i = c->nto; i-- > 0; step *= p->mesh->size[c->to[i]]) {
+      step_to[c->to[i]] = step;
+      dim_to[c->to[i]] = d;
+    }
+  }
+  Traffic worst = {0, 0};
+  int64_t kept = 0; /* of one piece, what its owners need themselves */
+  for (int64_t replica = 0;;) {
+    int64_t need = 1, both = 1, piece = 1;
+    for (uint32_t d = 0; d < p->ndims; d++) {
+      Span1 own = p->dims[d].from_spans[part_from[d]], want = p->dims[d].to_spans[part_to[d]];
+      need *= want.length;
+      piece *= own.length;
+      both *= overlap(own, want);
+    }
+    if (need - both > worst.received) worst.received = need - both;
+    kept += both;
+    if (++replica == p->replicas) {
+      int64_t sent = (p->echoes * piece - kept) * p->factor;
+      sent = (sent + p->replicas - 1) / p->replicas;
+      if (sent > worst.sent) worst.sent = sent;
+      replica = kept = 0;
+    }
+    uint32_t i = p->naxes;
+    for (; i > 0; i--) {
+      uint8_t a = p->axes[i - 1];
+      bool wrap = ++coord[a] == p->mesh->size[a];
+      if (wrap) coord[a] = 0;
+      int64_t by = wrap ? 1 - p->mesh->size[a] : 1;
+      part_from[dim_from[a]] += by * step_from[a];
+      part_to[dim_to[a]] += by * step_to[a];
+      if (!wrap) break;
+    }
+    if (i == 0) break;
+  }
+  return worst;
+}
+
+Traffic measure_exchange(const TensorType *from, const TensorType *to) {
+  Problem p;
+  problem_init(&p, from, to);
+  if (p.ndims == 0) return (Traffic){0, 0};
+  int64_t nspans = 0, combinations = 1;
+  for (uint32_t d = 0; d < p.ndims; d++) {
+    nspans += p.dims[d].from_ways + p.dims[d].to_ways;
+    combinations *= p.dims[d].nextents;
+  }
+  Arena scratch;
+  arena_init(&scratch);
+  Span1 few[STACK_SPANS], *spans = few;
+  if (nspans > STACK_SPANS) spans = ARENA_ARRAY(&scratch, Span1, nspans);
+  Traffic worst = {0, 0};
+  for (int64_t k = 0; k < combinations; k++) {
+    int64_t rest = k;
+    Span1 *next = spans;
+    for (uint32_t d = 0; d < p.ndims; d++) {
+      DimCut *c = &p.dims[d];
+      Span1 whole = {0, c->extents[rest % c->nextents]};
+      rest /= c->nextents;
+      c->from_spans = next;
+      list_spans(p.mesh, c->from, c->nfrom, whole, &next);
+      c->to_spans = next;
+      list_spans(p.mesh, c->to, c->nto, whole, &next);
+    }
+    Traffic t = walk(&p);
+    if (t.received > worst.received) worst.received = t.received;
+    if (t.sent > worst.sent) worst.sent = t.sent;
+  }
+  arena_free(&scratch);
+  worst.received *= p.factor;
+  return worst;
+}
+
+Traffic measure_reduce_scatter(const TensorType *from, const TensorType *to) {
+  /* Seen as a gather run backwards: the block before is the union of the blocks after. */
+  TensorType gathered = *from;
+  for (uint32_t a = 0; a < DTM_MAX_AXES; a++)
+    if (gathered.layout.at[a].kind == PLACE_PARTIAL) gathered.layout.at[a] = (Place){0};
+  TensorType scattered = *to;
+  for (uint32_t a = 0; a < DTM_MAX_AXES; a++)
+    if (scattered.layout.at[a].kind == PLACE_PARTIAL) scattered.layout.at[a] = (Place){0};
+  int64_t n = measure_exchange(&scattered, &gathered).received;
+  return (Traffic){n, n};
+}
+
+Traffic measure_all_reduce(const TensorType *from, uint32_t axes) {
+  int64_t ways = measure_ways(from->mesh, axes), n = measure_local(from);
+  int64_t moved = 2 * (n - n / ways);
+  return (Traffic){moved, moved};
+}
+
+Traffic measure_send(const TensorType *from, const TensorType *to) {
+  const Mesh *a = from->mesh, *b = to->mesh;
+  bool same = a->nranks == b->nranks && layout_equal(&from->layout, &to->layout);
+  for (int64_t i = 0; same && i < a->nranks; i++) same = mesh_rank(a, i) == mesh_rank(b, i);
+  if (same && a->naxes == b->naxes && memcmp(a->size, b->size, sizeof a->size) == 0)
+    return (Traffic){0, 0};
+  int64_t replicas = a->nranks, echoes = b->nranks;
+  for (uint32_t x = 0; x < a->naxes; x++)
+    if (from->layout.at[x].kind != PLACE_REPLICATE) replicas /= a->size[x];
+  for (uint32_t x = 0; x < b->naxes; x++)
+    if (to->layout.at[x].kind != PLACE_REPLICATE) echoes /= b->size[x];
+  return (Traffic){measure_local(to), (measure_local(from) * echoes + replicas - 1) / replicas};
+}
