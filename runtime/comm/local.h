@@ -41,11 +41,14 @@ typedef struct LocalView {
 void dtm_local_view(const LocalSegment *segment, int32_t rank, LocalView *view);
 /* The code of the failure that was reported, or 0. */
 int dtm_local_failed(const LocalSegment *segment);
-/* Claims the failure of the job, prints `message` unless one was printed before, and wakes all
- * ranks, whose calls then return the code. Returns the code of the first failure. */
+/* Claims the failure of the job, prints `message` (NULL: nothing) unless one was printed before,
+ * and wakes all ranks, whose calls then return the code. Returns the code of the first failure. */
 int dtm_local_fail(const LocalSegment *segment, int code, const char *message);
 
 /* Processors this process may use: affinity, and the CPU quota of its control group. */
 int dtm_rt_cores(void);
+/* Bytes this machine (or control group) has at most, with swap, and what is free of them now;
+ * UINT64_MAX when unknown. */
+void dtm_rt_memory(uint64_t *total, uint64_t *available);
 
 #endif

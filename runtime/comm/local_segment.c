@@ -157,7 +157,9 @@ int dtm_local_fail(const LocalSegment *segment, int code, const char *message) {
     int failed = atomic_load(&k->failed);
     return failed ? failed : code;
   }
-  dtm_rt_print_error(message);
+  if (message) {
+    dtm_rt_print_error(message);
+  }
   atomic_store(&k->failed, code);
   local_wake_all(k);
   return code;

@@ -65,6 +65,27 @@ int dtm_rt_threads_setup(int requested, int32_t local_world) {
   return threads;
 }
 
+/* Memory is taken as it is touched: without this check a program too large would train for a while
+ * and then be killed without a word. */
+static int check_memory(const RtLaunch *launch, int32_t ranks_here) {
+  const double gib = 1 << 30;
+  uint64_t total, available, need;
+  dtm_rt_memory(&total, &available);
+  if (__builtin_mul_overflow((uint64_t)launch->arena_size, (uint64_t)ranks_here, &need) ||
+      need > total) {
+    return dtm_rt_fail(
+        NULL, RT_DEVICE,
+        "this program needs %.2f GiB for each of %d ranks on this machine, which has "
+        "%.2f GiB\n  use a smaller batch or model, or more machines",
+        (double)launch->arena_size / gib, (int)ranks_here, (double)total / gib);
+  }
+  if (need > available) {
+    dtm_rt_warn(NULL, "this program needs %.2f GiB on this machine, of which %.2f GiB are free",
+                (double)need / gib, (double)available / gib);
+  }
+  return 0;
+}
+
 static int cannot_reserve(const RtLaunch *launch, int32_t ranks, int error) {
   return dtm_rt_fail(NULL, RT_DEVICE, "cannot reserve memory for %d rank%s of %.2f GiB each: %s",
                      (int)ranks, ranks == 1 ? "" : "s", (double)launch->arena_size / (1 << 30),
@@ -82,7 +103,11 @@ static int join(const RtLaunch *launch, const LocalSegment *segment, int32_t ran
 static int launch_alone(const RtLaunch *launch, RtComm **comm) {
   LocalSegment segment;
   LocalSetup setup = {launch->world, launch->arena_size, launch->world > 1};
-  int error = dtm_local_create(&setup, &segment), status = 0;
+  int status = check_memory(launch, launch->world), error = 0;
+  if (status) {
+    return status;
+  }
+  error = dtm_local_create(&setup, &segment);
   if (error) {
     return cannot_reserve(launch, launch->world, error);
   }
@@ -98,7 +123,8 @@ static int launch_joined(const RtLaunch *launch, const Launcher *launcher, RtCom
                      .job = launcher->job,
                      .deadline = launch->options->deadline};
   LocalSegment segment;
-  int error = dtm_local_meet(&meeting, &segment);
+  int error = launcher->rank == 0 ? check_memory(launch, launcher->world) : 0;
+  error = error ? error : dtm_local_meet(&meeting, &segment);
   return error ? error : join(launch, &segment, launcher->rank, comm);
 }
 

@@ -71,6 +71,9 @@ static void rank_ended(Watch *w, int32_t rank, int wait_status) {
     w->kill_at = now_ms() + GRACE_MS;
     if (reported) {
       w->status = reported;
+    } else if (WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGPIPE) {
+      /* Whoever read our output has seen enough (`| head`): not a failure to talk about. */
+      w->status = dtm_local_fail(w->segment, 128 + SIGPIPE, NULL);
     } else if (WIFSIGNALED(wait_status)) {
       int number = WTERMSIG(wait_status);
       snprintf(what, sizeof what, "was killed by signal %d (%s)%s", number, strsignal(number),

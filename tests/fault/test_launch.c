@@ -37,7 +37,8 @@ typedef struct JobSetup {
   double deadline;
   JobBody *body;
   uint64_t plan_hash;
-  int as_rank; /* >= 0: one separately started rank */
+  int as_rank;       /* >= 0: one separately started rank */
+  size_t arena_size; /* 0 = 1 MiB */
   const char *job;
 } JobSetup;
 
@@ -64,7 +65,7 @@ static void job_main(const JobSetup *s, int report, RtTransport transport) {
     options.world = s->world;
     options.job = s->job;
   }
-  RtLaunch launch = {s->world, 1 << 20, s->plan_hash, &options};
+  RtLaunch launch = {s->world, s->arena_size ? s->arena_size : 1 << 20, s->plan_hash, &options};
   RtComm *c;
   int status = dtm_rt_launch(&launch, &c);
   if (!c) {
@@ -304,10 +305,10 @@ START_TEST(killed_while_computing) {
   job_start(&job, &setup);
   job_up(&job, 4);
   usleep(200000);
-  kill(job.rank[1], SIGSEGV);
+  kill(job.rank[1], SIGABRT);
   job_end(&job, 10);
   ck_assert_int_eq(job.status, RT_LOST);
-  HAS(&job, "rank 1 was killed by signal 11");
+  HAS(&job, "rank 1 was killed by signal 6");
   HAS(&job, "at step 7, matmul (test.dtm:3:5)");
 }
 END_TEST
@@ -394,6 +395,18 @@ START_TEST(exits_early) {
   ck_assert_int_eq(job.status, RT_LOST);
   HAS(&job, "rank 1 ended early");
   HAS(&job, "at step 3, softmax (test.dtm:8:1)");
+}
+END_TEST
+
+/* `./train | head`: the end of the reader is not a failure to talk about. */
+START_TEST(reader_gone) {
+  Job job;
+  job_start(&job, &four);
+  job_up(&job, 4);
+  kill(job.rank[0], SIGPIPE);
+  job_end(&job, 10);
+  ck_assert_int_eq(job.status, 128 + SIGPIPE);
+  ck_assert_str_eq(job.message, "");
 }
 END_TEST
 
@@ -662,6 +675,17 @@ START_TEST(under_mpirun) {
 }
 END_TEST
 
+START_TEST(too_large) {
+  JobSetup setup = four;
+  setup.arena_size = (size_t)1 << (_i ? 62 : 45);
+  Job job;
+  job_start(&job, &setup);
+  job_end(&job, 5);
+  ck_assert_int_eq(job.status, RT_DEVICE);
+  HAS(&job, "GiB for each of 4 ranks on this machine, which has");
+}
+END_TEST
+
 int main(void) {
   if (getenv("DTM_TEST_MPI")) {
     mpi_process(getenv("DTM_TEST_MPI"));
@@ -677,6 +701,7 @@ int main(void) {
   tcase_add_test(tc, circle_of_waits);
   tcase_add_test(tc, fails_by_itself);
   tcase_add_test(tc, exits_early);
+  tcase_add_test(tc, reader_gone);
   tcase_add_test(tc, supervisor_killed);
   tcase_add_loop_test(tc, asked_to_stop, 0, 4);
   tcase_add_test(tc, second_interrupt_kills);
@@ -692,6 +717,7 @@ int main(void) {
   tcase_add_test(tc, joined_twice);
   tcase_add_test(tc, wrong_number_of_processes);
   tcase_add_test(tc, several_machines);
+  tcase_add_loop_test(tc, too_large, 0, 2);
   suite_add_tcase(suite, tc);
   tc = tcase_create("mpirun");
   tcase_set_timeout(tc, 60);
