@@ -9,8 +9,13 @@ CallArg *eval_args(Sema *s, Env *env, const ArgList *args, uint32_t skip) {
   for (uint32_t i = 0; i < args->len; i++) {
     const Arg *a = &args->data[i];
     ExprKind kind = a->value ? a->value->kind : EXPR_ERROR;
-    if (s->at.naming && (kind == EXPR_CALL || kind == EXPR_LIST || kind == EXPR_COMPREHENSION))
-      s->at.path = a->name ? path_join(s, path, a->name) : path_index(s, path, i);
+    /* modules made in arguments: the elements of a list are x.0, x.1, others x.NAME or x.POSITION
+     */
+    bool list = kind == EXPR_LIST || kind == EXPR_COMPREHENSION;
+    if (s->at.naming && a->name && (list || kind == EXPR_CALL))
+      s->at.path = path_join(s, path, a->name);
+    else if (s->at.naming && kind == EXPR_CALL)
+      s->at.path = path_index(s, path, i);
     out[i + skip] = (CallArg){.name = a->name,
                               .is_key = a->is_key,
                               .value = eval(s, env, a->value),

@@ -7,22 +7,23 @@
 
 #include "sema/elab.h"
 
-/* Names of stdlib/optim.dtm, behind all others. */
-static void add_schedules(Sema *s, Span span) {
+/* The schedules as built-in names, which are sought last; `linear` and `constant` hide what else
+ * they are. Gives the built-ins as they were. */
+static NameMap with_schedules(Sema *s, Span span) {
+  NameMap before = s->builtins;
+  s->builtins = (NameMap){0};
+  for (uint32_t i = 0; i < before.len; i++)
+    name_map_put(s->arena, &s->builtins, before.entries[i].key, before.entries[i].value);
   SourceUnit *optim = load_library(s, "optim", span);
   for (uint32_t i = 0; optim && i < optim->names.len; i++) {
     const char *name = optim->names.entries[i].key;
-    Binding *b = optim->names.entries[i].value;
+    const Binding *b = optim->names.entries[i].value;
     if (b->value.kind != VAL_FN) continue;
-    const Builtin *old = builtin_find(s, name);
     Builtin *builtin = ARENA_NEW(s->arena, Builtin);
-    *builtin = old ? *old : (Builtin){.name = name};
-    if (old)
-      builtin->constant = (Val){0};
-    else
-      builtin->constant = b->value;
+    *builtin = (Builtin){.name = name, .constant = b->value};
     name_map_put(s->arena, &s->builtins, name, builtin);
   }
+  return before;
 }
 
 Val builtin_total_steps(Sema *s, const Call *call) {
@@ -107,9 +108,10 @@ void block_optimizer(Sema *s, Env *env, RunBlock *block) {
   const char *name = is_call ? e->as.call.callee->as.s : "";
   for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
     if (strcmp(optimizers[i].name, name) != 0) continue;
-    add_schedules(s, spec->span);
     Call call = {.env = env, .name = name, .nargs = e->as.call.args.len, .span = e->span};
+    NameMap before = with_schedules(s, spec->span);
     call.args = eval_args(s, env, &e->as.call.args, 0);
+    s->builtins = before;
     if (optimizers[i].read(s, &call, spec)) spec->kind = intern(s->names, name);
     return;
   }
