@@ -106,6 +106,32 @@ START_TEST(faults_name_their_line) {
 }
 END_TEST
 
+/* Whatever one or two bytes become, the parser answers; what it accepts, the verifier survives. */
+START_TEST(damage_is_survived) {
+  enum { ROUNDS = 4000 };
+  uint64_t random = 1;
+  for (int i = 0; i < ROUNDS; i++) {
+    Arena arena;
+    arena_init(&arena);
+    Interner names;
+    interner_init(&names, &arena);
+    Sources sources;
+    sources_init(&sources, &arena);
+    char *text = arena_strdup(&arena, sample);
+    for (int k = 0; k < 1 + i % 2; k++) {
+      random = random * 6364136223846793005u + 1442695040888963407u;
+      static const char bytes[] = "0129-%@(){}[]=\":, \n\\abx.#/";
+      text[(random >> 20) % (sizeof sample - 1)] = bytes[(random >> 50) % (sizeof bytes - 1)];
+    }
+    const char *error = NULL;
+    Program *p = program_parse(&arena, &names, &sources, text, &error);
+    ck_assert(p != NULL || error != NULL);
+    if (p) verify_program(&arena, p, GRAPH_GRAD, "test", NULL);
+    arena_free(&arena);
+  }
+}
+END_TEST
+
 #define HEAD                                                                                       \
   "program \"a.dtm\" seed 0\nworld mesh \"world\" (dp = 2, tp = 2)\n"                              \
   "var 0 param \"w\": f32[4]\n\nblock train\n"                                                     \
@@ -215,6 +241,7 @@ int main(void) {
   TCase *c = tcase_create("ir");
   tcase_add_test(c, text_survives);
   tcase_add_test(c, faults_name_their_line);
+  tcase_add_test(c, damage_is_survived);
   tcase_add_test(c, verifier_catches);
   tcase_add_test(c, dead_nodes_go);
   tcase_add_test(c, equal_nodes_merge);
