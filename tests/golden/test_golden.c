@@ -2,13 +2,14 @@
  *
  * syntax/  parsed by the library. Diagnostics are expected by comments in the program; NAME.expect
  *          holds the rendered text, NAME.ast the canonical source, where such a file exists.
- * check/   checked by `dtmc check`; the first line may say `// flags: --mesh tp=2`. Diagnostics by
- *          comments; NAME.expect holds the text output, where it exists.
+ * check/   checked by `dtmc check`; the first line may say `// flags: --mesh tp=2 -D n=3`.
+ * Diagnostics by comments; NAME.expect holds the text output, where it exists. Without a dtmc (see
+ *          DTMC below) elaboration is called directly, which finds all but fixes and warnings.
  * cli/     NAME.cli: lines `$ command`, each followed by its output and `exit N` when N is not 0.
  *
  * Every code of diag_codes.def is met by some file here, or stands in uncovered.txt with a reason;
  * a code there that is met is an error too, so the list can only shrink. DTM_UPDATE=1 rewrites the
- * stored files (not the comments).
+ * stored files (not the comments). DTMC in the environment is the path of the compiler.
  */
 #include <check.h>
 #include <jansson.h>
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 #include "golden.h"
+#include "sema/sema.h"
 #include "syntax/ast.h"
 
 static Arena arena; /* of this process; lists of files are made before the suite */
@@ -35,6 +37,17 @@ static char *render(const DiagSink *sink, DiagFormat format) {
   return text;
 }
 
+static void find_in_sink(const DiagSink *sink, ExpectationList *found) {
+  for (uint32_t i = 0; i < sink->diags.len; i++) {
+    const Diag *d = sink->diags.data[i];
+    Expectation e = {.is_error = d->severity == SEV_ERROR, .text = d->message};
+    uint32_t col;
+    strcpy(e.code, diag_info(d->code)->code);
+    sources_line_col(sink->sources, d->span.file, d->span.start, &e.line, &col);
+    VEC_PUSH(&arena, found, e);
+  }
+}
+
 START_TEST(syntax_file) {
   const char *path = syntax_files.data[_i];
   Interner names;
@@ -49,14 +62,7 @@ START_TEST(syntax_file) {
 
   ExpectationList expected = {0}, found = {0};
   find_expectations(&arena, sources_get(&sources, id)->text, &expected);
-  for (uint32_t i = 0; i < sink.diags.len; i++) {
-    const Diag *d = sink.diags.data[i];
-    Expectation e = {.is_error = d->severity == SEV_ERROR, .text = d->message};
-    uint32_t col;
-    strcpy(e.code, diag_info(d->code)->code);
-    sources_line_col(&sources, d->span.file, d->span.start, &e.line, &col);
-    VEC_PUSH(&arena, &found, e);
-  }
+  find_in_sink(&sink, &found);
   match_expectations(path, &expected, &found);
   compare_with_file(&arena, with_suffix(path, ".expect"), render(&sink, DIAG_TEXT), false);
 
@@ -113,6 +119,44 @@ START_TEST(check_file) {
   if (access(stored, F_OK) != 0) return;
   output = run_command(&arena, arena_printf(&arena, "%s %s", command, slash + 1), &status);
   compare_with_file(&arena, stored, output, false);
+}
+END_TEST
+
+/* Splits "--mesh tp=2 -D n=3" into options of sema. */
+static void read_flags(const char *flags, SemaOptions *options) {
+  char *copy = arena_strdup(&arena, flags), *save = NULL;
+  VEC(ConfigOverride) defines = {0};
+  for (char *word = strtok_r(copy, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
+    char *value = strtok_r(NULL, " ", &save), *equals = value ? strchr(value, '=') : NULL;
+    ck_assert_msg(value, "flag %s has no value", word);
+    if (strcmp(word, "--mesh") == 0) {
+      options->mesh = value;
+    } else {
+      ck_assert_msg(strcmp(word, "-D") == 0 && equals, "unknown flag %s %s", word, value);
+      *equals = 0;
+      VEC_PUSH(&arena, &defines, (ConfigOverride){value, equals + 1});
+    }
+  }
+  options->defines = defines.data;
+  options->ndefines = defines.len;
+}
+
+START_TEST(check_file_by_library) {
+  const char *path = check_files.data[_i];
+  char *text = read_text(&arena, path, NULL);
+  SemaOptions options = {.main_path = path, .stdlib = "../../stdlib"};
+  read_flags(flags_of(text), &options);
+  Interner names;
+  Sources sources;
+  DiagSink sink;
+  interner_init(&names, &arena);
+  sources_init(&sources, &arena);
+  diag_init(&sink, &arena, &sources);
+  sema_run(&options, &arena, &names, &sources, &sink);
+  ExpectationList expected = {0}, found = {0};
+  find_expectations(&arena, text, &expected);
+  find_in_sink(&sink, &found);
+  match_expectations(path, &expected, &found);
 }
 END_TEST
 
@@ -194,7 +238,8 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(tests, check_file, 0, (int)check_files.len);
     tcase_add_loop_test(tests, cli_file, 0, (int)cli_files.len);
   } else {
-    printf("DTMC does not name the compiler: only the parser is tested\n");
+    printf("DTMC does not name the compiler: its command line is not tested\n");
+    tcase_add_loop_test(tests, check_file_by_library, 0, (int)check_files.len);
   }
   tcase_add_test(tests, every_code_is_met);
   Suite *suite = suite_create("golden");
