@@ -445,12 +445,12 @@ static void emit_task(KernelEmitter *ke, V task) {
     ke->chunk = LLVMBuildURem(b, task, n, "");
     decompose(ke, KDIM_GRID, LLVMBuildUDiv(b, task, n, ""));
     emit_rows(ke, vec_extent);
-  } else if (k->vec_blocks) {
-    V size = ll_i64(e, KERNEL_VEC_BLOCK);
-    V n = LLVMBuildAdd(b, vec_extent, ll_i64(e, KERNEL_VEC_BLOCK - 1), "");
-    n = LLVMBuildUDiv(b, n, size, "");
-    decompose(ke, KDIM_GRID, LLVMBuildUDiv(b, task, n, ""));
-    V lo = LLVMBuildMul(b, LLVMBuildURem(b, task, n, ""), size, "");
+  } else if (k->vec_block) {
+    V size = ll_i64(e, k->vec_block), grid = ll_i64(e, 1);
+    for (uint32_t d = 0; d < k->ndims; d++)
+      if (k->dims[d].role == KDIM_GRID) grid = LLVMBuildMul(b, grid, extent_of(ke, d), "");
+    decompose(ke, KDIM_GRID, LLVMBuildURem(b, task, grid, ""));
+    V lo = LLVMBuildMul(b, LLVMBuildUDiv(b, task, grid, ""), size, "");
     emit_blocks(ke, lo, smaller(ke, LLVMBuildAdd(b, lo, size, ""), vec_extent));
   } else {
     decompose(ke, KDIM_GRID, task);

@@ -12,13 +12,13 @@ static V low32(Emitter *e, V x) {
   return LLVMBuildTrunc(e->builder, x, ll_int(e, 32, ll_lanes(x)), "");
 }
 
-static V high32(Emitter *e, V x) {
-  return low32(e, bin(e, LLVMLShr, x, ll_const_i(LLVMTypeOf(x), 32)));
+static V shift_down(Emitter *e, V x) {
+  return bin(e, LLVMLShr, x, ll_const_i(LLVMTypeOf(x), 32));
 }
 
-static V product(Emitter *e, V x, uint32_t m) {
-  V wide = LLVMBuildZExt(e->builder, x, ll_int(e, 64, ll_lanes(x)), "");
-  return bin(e, LLVMMul, wide, ll_const_i(LLVMTypeOf(wide), m));
+/* A 32-bit scalar in every 64-bit lane. */
+static V spread(Emitter *e, V x, uint32_t lanes) {
+  return ll_splat(e, LLVMBuildZExt(e->builder, x, ll_int(e, 64, 1), ""), lanes);
 }
 
 /* Top 24 bits of a word as a fraction of `type`. */
@@ -37,22 +37,29 @@ static V normal(Emitter *e, V word0, V word1) {
   return bin(e, LLVMFMul, ll_intrinsic(e, "llvm.sqrt", &square, 1), ll_math(e, OP_COS, turn, NULL));
 }
 
+/* All words live in 64-bit lanes whose upper half is zero: the widening multiplication needs them
+ * so, and no lane is ever moved. */
 V ll_random(Emitter *e, KRandom kind, V seed, int64_t instance, V step, V index) {
   uint32_t lanes = ll_lanes(index);
-  V key0 = bin(e, LLVMXor, low32(e, seed), high32(e, seed));
+  V low = ll_const_i(LLVMTypeOf(index), 0xffffffff);
+  V key0 = bin(e, LLVMXor, seed, shift_down(e, seed));
   key0 = bin(e, LLVMXor, key0, ll_const_i(LLVMTypeOf(key0), (int64_t)((uint64_t)instance >> 32)));
-  V key1 = LLVMConstInt(ll_int(e, 32, 1), (uint32_t)instance, 0);
-  V c[4] = {low32(e, index), high32(e, index), ll_splat(e, low32(e, step), lanes),
-            ll_splat(e, high32(e, step), lanes)};
+  key0 = low32(e, key0);
+  V key1 = ll_const_i(LLVMTypeOf(key0), (int64_t)(uint32_t)instance);
+  step = ll_splat(e, step, lanes);
+  V c[4] = {bin(e, LLVMAnd, index, low), shift_down(e, index), bin(e, LLVMAnd, step, low),
+            shift_down(e, step)};
   for (int round = 0; round < PHILOX_ROUNDS; round++) {
-    V k0 = ll_splat(e, key0, lanes), k1 = ll_splat(e, key1, lanes);
-    V p0 = product(e, c[0], PHILOX_M0), p1 = product(e, c[2], PHILOX_M1);
-    c[0] = bin(e, LLVMXor, bin(e, LLVMXor, high32(e, p1), c[1]), k0);
-    c[2] = bin(e, LLVMXor, bin(e, LLVMXor, high32(e, p0), c[3]), k1);
-    c[1] = low32(e, p1);
-    c[3] = low32(e, p0);
+    V k0 = spread(e, key0, lanes), k1 = spread(e, key1, lanes);
+    V p0 = bin(e, LLVMMul, c[0], ll_const_i(LLVMTypeOf(index), PHILOX_M0));
+    V p1 = bin(e, LLVMMul, c[2], ll_const_i(LLVMTypeOf(index), PHILOX_M1));
+    c[0] = bin(e, LLVMXor, bin(e, LLVMXor, shift_down(e, p1), c[1]), k0);
+    c[2] = bin(e, LLVMXor, bin(e, LLVMXor, shift_down(e, p0), c[3]), k1);
+    c[1] = bin(e, LLVMAnd, p1, low);
+    c[3] = bin(e, LLVMAnd, p0, low);
     key0 = bin(e, LLVMAdd, key0, ll_const_i(LLVMTypeOf(key0), (int64_t)PHILOX_W0));
     key1 = bin(e, LLVMAdd, key1, ll_const_i(LLVMTypeOf(key1), (int64_t)PHILOX_W1));
   }
-  return kind == KRANDOM_NORMAL ? normal(e, c[0], c[1]) : fraction(e, c[0], DT_F32);
+  V w0 = low32(e, c[0]), w1 = low32(e, c[1]);
+  return kind == KRANDOM_NORMAL ? normal(e, w0, w1) : fraction(e, w0, DT_F32);
 }

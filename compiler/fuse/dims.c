@@ -96,6 +96,17 @@ static uint32_t merge_places(Lower *l, Place1 *p, uint32_t n, bool pure_map) {
   return n;
 }
 
+/* The piece of the vector dim one task takes. */
+static uint32_t block_of(const Lower *l, const Place1 *vec, uint32_t n) {
+  if (n == 1) return KERNEL_VEC_BLOCK;
+  for (uint32_t i = 0; i < l->b.instrs.len; i++) {
+    const KInstr *in = &l->b.instrs.data[i];
+    bool memory = in->kind == K_LOAD || in->kind == K_STORE;
+    if (memory && in->access.stride[vec->dim] >= 0) return KERNEL_TURN_BLOCK;
+  }
+  return 0;
+}
+
 static KInt renumber(SymId s, uint32_t *count, SymId *out) {
   if (s == SYM_ZERO) return KINT_ZERO;
   if (s == SYM_ONE) return KINT_ONE;
@@ -118,7 +129,7 @@ Kernel *fuse_place_dims(Lower *l) {
       if (role_of(k, d, vec) == (KDimRole)role)
         p[n++] = (Place1){.role = (uint8_t)role, .extent = k->extent[d], .dim = d};
   n = merge_places(l, p, n, pure_map);
-  l->b.vec_blocks = pure_map && n == 1 && p[0].role == KDIM_VEC;
+  l->b.vec_block = pure_map && n && p[n - 1].role == KDIM_VEC ? block_of(l, &p[n - 1], n) : 0;
 
   uint32_t count = 0, most = l->ints.len + DTM_MAX_DIMS + 2;
   SymId *ints = ARENA_ARRAY(l->f->arena, SymId, most);

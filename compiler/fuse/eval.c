@@ -430,7 +430,7 @@ void fuse_memo(Lower *l, ValueId root, KRef ref, bool for_all) {
   id_map_put(l->f->arena, &l->memo, (uint64_t)(for_all ? 0 : l->block) << 32 | root, ref);
 }
 
-static KRef recall(const Lower *l, ValueId root) {
+KRef fuse_recall(const Lower *l, ValueId root) {
   uint32_t ref;
   if (id_map_get(&l->memo, root, &ref)) return ref;
   if (id_map_get(&l->memo, (uint64_t)l->block << 32 | root, &ref)) return ref;
@@ -475,6 +475,12 @@ static bool in_memory(const Lower *l, ValueId root) {
   return false;
 }
 
+const Spill *fuse_spilled(const Lower *l, ValueId root) {
+  for (uint32_t i = 0; i < l->spills.len; i++)
+    if (l->spills.data[i].value == root) return &l->spills.data[i];
+  return NULL;
+}
+
 KRef fuse_eval(Lower *l, ValueId v, const Ix *ix, KRef pred) {
   Fuser *f = l->f;
   const Root *r = &f->root[v];
@@ -485,9 +491,11 @@ KRef fuse_eval(Lower *l, ValueId v, const Ix *ix, KRef pred) {
   if (!fuse_computed_in(f, r->value, l->group)) return load_value(l, r->value, own, pred);
   NodeId id = graph_value(f->g, r->value)->node;
   if (fuse_is_reduction(graph_node(f->g, id)->op))
-    return fuse_reduced_domain(f, id) ? recall(l, r->value) : fuse_eval_node(l, id);
+    return fuse_reduced_domain(f, id) ? fuse_recall(l, r->value) : fuse_eval_node(l, id);
   bool home = canonical(l, id, own, pred);
-  KRef ref = home ? recall(l, r->value) : 0;
+  KRef ref = home ? fuse_recall(l, r->value) : 0;
+  const Spill *spill = home && l->loop && !ref ? fuse_spilled(l, r->value) : NULL;
+  if (spill) ref = kb_load(&l->b, spill->access, 0, 0);
   if (!ref)
     ref = home && in_memory(l, r->value) ? load_value(l, r->value, own, 0)
                                          : compute(l, id, own, pred);

@@ -129,6 +129,8 @@ DimMap fuse_result_map(const Fuser *f, NodeId id);
 void fuse_recompute(Fuser *f);
 /* Finds the values kernels must store: what is needed, and what kernels of those read. */
 void fuse_demand(Fuser *f);
+/* An elementary function: worth more than a store and a load. */
+bool fuse_is_dear(Op op);
 /* Is this root value computed where `group` uses it, rather than loaded? */
 bool fuse_computed_in(Fuser *f, ValueId root, uint32_t group);
 

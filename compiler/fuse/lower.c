@@ -215,6 +215,46 @@ static bool is_stored(const Plan1 *p, uint32_t i) {
   return f->stored[graph_node(f->g, p->live[i])->first_result];
 }
 
+/* An elementary function that an output of a later loop needs and this one computes: kept in the
+ * output's memory meanwhile (softmax's exponentials). */
+static bool find_spill(Plan1 *p, ValueId root, uint32_t before, DType type, ValueId *found) {
+  Fuser *f = p->l.f;
+  NodeId id = graph_value(f->g, root)->node;
+  const Node *n = graph_node(f->g, id);
+  if (f->kind[id] != NODE_KERNEL || fuse_find(f, f->group[id]) != p->l.group) return false;
+  if (fuse_is_reduction(n->op) || !iterates_fully(p, id)) return false;
+  if (fuse_is_dear(n->op) && time_of(p, root) < before && value_type(f->g, root)->dtype == type &&
+      kernel_compute_type(type) == type) {
+    *found = root;
+    return true;
+  }
+  for (uint32_t i = 0; i < n->noperands; i++)
+    if (find_spill(p, f->root[n->operands[i]].value, before, type, found)) return true;
+  return false;
+}
+
+/* Spills at loop t what outputs of later loops keep, when this loop computed it. */
+static void emit_spills(Plan1 *p, uint32_t t) {
+  Lower *l = &p->l;
+  Fuser *f = l->f;
+  for (uint32_t i = 0; i < p->nlive; i++) {
+    const Node *n = graph_node(f->g, p->live[i]);
+    ValueId v = n->first_result, kept;
+    if (!is_stored(p, i) || p->time[i] <= t || fuse_is_reduction(n->op)) continue;
+    if (f->root[v].value != v || !iterates_fully(p, p->live[i])) continue;
+    const TensorType *type = value_type(f->g, v);
+    if (!find_spill(p, v, p->time[i], type->dtype, &kept) || time_of(p, kept) != t) continue;
+    KRef value = fuse_recall(l, kept);
+    if (!value || fuse_spilled(l, kept)) continue;
+    Ix ix[DTM_MAX_DIMS];
+    KRef dyn;
+    result_ix(p, p->live[i], ix);
+    KAccess a = fuse_access(l, fuse_buffer(l, fuse_value(f, v), type->dtype, true), type, ix, &dyn);
+    kb_store(&l->b, a, value, 0);
+    VEC_PUSH(f->arena, &l->spills, (Spill){.value = kept, .access = a});
+  }
+}
+
 /* Values per row of time t: computed, stored, accumulated. */
 static void emit_scalar_block(Plan1 *p, uint32_t t) {
   Lower *l = &p->l;
@@ -255,6 +295,7 @@ static void emit_loop_block(Plan1 *p, uint32_t t) {
     else if (is_stored(p, i))
       emit_store(p, i, fuse_eval_node(l, id));
   }
+  if (t < p->last) emit_spills(p, t);
 }
 
 /* --- the call ---- */
@@ -263,16 +304,17 @@ static void emit_loop_block(Plan1 *p, uint32_t t) {
  * all come before the store. */
 static bool may_replace(const Kernel *k, uint32_t out, uint32_t in) {
   const KInstr *store = NULL;
-  uint32_t store_at = 0;
+  uint32_t store_at = 0; /* the first */
   if (dtype_bytes((DType)k->bufs[out].dtype) != dtype_bytes((DType)k->bufs[in].dtype)) return false;
   for (uint32_t n = 0; n < k->nblocks; n++)
     for (uint32_t i = k->blocks[n].first; i < k->blocks[n].first + k->blocks[n].count; i++) {
       const KInstr *x = &k->instrs[i];
       bool writes = x->kind == K_STORE || x->kind == K_ACCUM;
       if (!writes || x->access.buf != out) continue;
-      if (store || x->kind == K_ACCUM || x->b) return false;
+      if (x->kind == K_ACCUM || x->b) return false;
+      if (store && memcmp(&x->access, &store->access, sizeof x->access) != 0) return false;
+      if (!store) store_at = i;
       store = x;
-      store_at = i;
     }
   for (uint32_t n = 0; store && n < k->nblocks; n++)
     for (uint32_t i = k->blocks[n].first; i < k->blocks[n].first + k->blocks[n].count; i++) {
@@ -323,9 +365,10 @@ static void finish_call(Lower *l, const char *hint, NodeId node, const NodeId *n
     g.work = sym_binary(f->arena, f->p, RT_SYM_MUL, g.work, extent);
     if (k->dims[d].role == KDIM_GRID)
       g.tasks = sym_binary(f->arena, f->p, RT_SYM_MUL, g.tasks, extent);
-    if (k->vec_blocks && k->dims[d].role == KDIM_VEC)
-      g.tasks = sym_binary(f->arena, f->p, RT_SYM_CEIL_DIV, extent,
-                           sym_const(f->arena, f->p, KERNEL_VEC_BLOCK));
+    if (k->vec_block && k->dims[d].role == KDIM_VEC)
+      g.tasks = sym_binary(f->arena, f->p, RT_SYM_MUL, g.tasks,
+                           sym_binary(f->arena, f->p, RT_SYM_CEIL_DIV, extent,
+                                      sym_const(f->arena, f->p, k->vec_block)));
   }
   if (l->k->rows) g.tasks = sym_binary(f->arena, f->p, RT_SYM_MUL, g.tasks, l->nchunks);
   fill_buffers(l, &g, k);

@@ -16,6 +16,12 @@ typedef struct Ix {
   KRef dyn; /* i64 value, 0 = none */
 } Ix;
 
+/* A value kept in the memory of an output until the output itself is computed. */
+typedef struct Spill {
+  ValueId value;
+  KAccess access;
+} Spill;
+
 typedef struct Lower {
   Fuser *f;
   uint32_t group;
@@ -27,7 +33,8 @@ typedef struct Lower {
   VEC(FValueId) bufs;    /* per buffer */
   IdMap memo;            /* (block, root value) -> KRef of the value under the group's map */
   VEC(FValueId) written; /* stored in an earlier block, or this one */
-  uint32_t block;        /* counts blocks from 1; 0 = values for all later blocks */
+  VEC(Spill) spills;
+  uint32_t block; /* counts blocks from 1; 0 = values for all later blocks */
   SymId chunk_rows, nchunks;
 } Lower;
 
@@ -42,6 +49,9 @@ KAccess fuse_access(Lower *l, uint32_t buf, const TensorType *t, const Ix *ix, K
 /* The index map of a node's result (or, for a reduction, operand) in the group. */
 void fuse_node_ix(const Lower *l, NodeId id, Ix *ix);
 void fuse_memo(Lower *l, ValueId root, KRef ref, bool for_all);
+/* The instruction that holds a value in this block, or 0. */
+KRef fuse_recall(const Lower *l, ValueId root);
+const Spill *fuse_spilled(const Lower *l, ValueId root);
 SymId fuse_count(Fuser *f, const TensorType *t); /* local elements */
 
 /* --- dims.c ---- */

@@ -12,12 +12,17 @@
 
 enum { TREE_LIMIT = 24 };
 
-static double op_price(Op op) {
+bool fuse_is_dear(Op op) {
   static const Op dear[] = {OP_EXP,   OP_EXPM1, OP_LOG, OP_LOG1P, OP_SIN,  OP_COS,      OP_ATAN,
                             OP_ATAN2, OP_TANH,  OP_ERF, OP_POW,   OP_FMOD, OP_REMAINDER};
-  const OpInfo *info = op_info(op);
   for (size_t i = 0; i < sizeof dear / sizeof *dear; i++)
-    if (dear[i] == op) return 6;
+    if (dear[i] == op) return true;
+  return false;
+}
+
+static double op_price(Op op) {
+  const OpInfo *info = op_info(op);
+  if (fuse_is_dear(op)) return 6;
   if (op == OP_RAND || op == OP_RANDN || info->cls == CLASS_RANDOM) return 24;
   if (op == OP_DIV || op == OP_SQRT || op == OP_RSQRT || op == OP_RECIPROCAL) return 2;
   if (info->cls == CLASS_POINTWISE && *info->expr) return strchr(info->expr, '(') ? 8 : 1;

@@ -222,7 +222,7 @@ Kernel *kb_finish(KBuilder *b) {
                 .blocks = b->blocks.data,
                 .chunk_rows = b->chunk_rows,
                 .nchunks = b->nchunks,
-                .vec_blocks = b->vec_blocks};
+                .vec_block = b->vec_block};
   memcpy(k->dims, b->dims, sizeof k->dims);
   return k;
 }

@@ -11,7 +11,7 @@ typedef struct KBuilder {
   uint32_t ndims;
   uint32_t nints;
   KInt chunk_rows, nchunks;
-  bool vec_blocks;
+  uint32_t vec_block;
   VEC(KBuf) bufs;
   VEC(KInstr) instrs;
   VEC(KBlock) blocks;

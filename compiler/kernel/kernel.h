@@ -18,8 +18,9 @@
  *          one chunk. ACCUM instructions add up over the rows of a chunk
  *   INNER  sequential, around the vector dim, in every LOOP block
  *   VEC    the innermost, at most one, vectorised
- * Without ROW dims a task is one grid point; with `vec_blocks` it is one grid point and one block
- * of KERNEL_VEC_BLOCK elements of the vector dim.
+ * Without ROW dims a task is one grid point; with `vec_block` it is one grid point and one block of
+ * that many elements of the vector dim, and the blocks vary slowest: transposing copies then stay
+ * within a cache.
  *
  * Results never depend on how [0, tasks) is split between calls: chunks are part of the kernel's
  * integers, and vectors have a fixed number of lanes (kernel_lanes).
@@ -38,6 +39,7 @@ enum {
   KERNEL_MAX_DIMS = DTM_MAX_DIMS,
   KERNEL_LANES = 16,
   KERNEL_VEC_BLOCK = 16384, /* elements of one parallel piece of a long vector dim */
+  KERNEL_TURN_BLOCK = 32   /* where an operand is read across its rows */
 };
 
 typedef enum KDimRole { KDIM_GRID = 1, KDIM_ROW, KDIM_INNER, KDIM_VEC } KDimRole;
@@ -121,7 +123,7 @@ typedef struct Kernel {
   KInstr *instrs;
   KBlock *blocks;
   KInt chunk_rows, nchunks; /* with ROW dims */
-  bool vec_blocks;
+  uint32_t vec_block;       /* 0 = the vector dim is not cut */
 } Kernel;
 
 /* Content, without the name. */

@@ -112,7 +112,7 @@ void kernel_print(StrBuf *out, const Kernel *k) {
     print_int(out, k->chunk_rows);
     strbuf_puts(out, " rows");
   }
-  if (k->vec_blocks) strbuf_printf(out, " in blocks of %d", KERNEL_VEC_BLOCK);
+  if (k->vec_block) strbuf_printf(out, " in blocks of %u", k->vec_block);
   strbuf_puts(out, "\n");
   for (uint32_t i = 0; i < k->nblocks; i++) {
     const KBlock *block = &k->blocks[i];

@@ -167,7 +167,7 @@ const char *kernel_verify(Arena *arena, const Kernel *k) {
   }
   if (vecs > 1) return "more than one vector dim";
   if ((rows > 0) != (k->chunk_rows != KINT_ZERO)) return "rows without chunks, or the reverse";
-  if (rows && k->vec_blocks) return "rows and vector blocks at once";
+  if (rows && k->vec_block) return "rows and vector blocks at once";
   for (uint32_t i = 0; i < k->nblocks; i++) {
     if (k->blocks[i].first != next) return "blocks do not follow one another";
     if (k->blocks[i].loop && !vecs) return "a loop without a vector dim";
@@ -175,7 +175,7 @@ const char *kernel_verify(Arena *arena, const Kernel *k) {
   }
   if (next != k->ninstrs) return "instructions outside of blocks";
   for (uint32_t i = 0; i < k->ninstrs && !c.fault; i++) check_instr(&c, i);
-  for (uint32_t i = 0; i < k->ninstrs && !c.fault && k->vec_blocks; i++)
+  for (uint32_t i = 0; i < k->ninstrs && !c.fault && k->vec_block; i++)
     if (k->instrs[i].kind == K_REDUCE) fail(&c, i, "a reduction over a dim cut in blocks");
   return c.fault;
 }
