@@ -4,6 +4,11 @@
  * every sample once, in an order that depends on (seed, epoch) alone when shuffled, never on the
  * mesh or the number of ranks. Each rank reads only the bytes of its own block of a batch. Values
  * are converted to the batch's element type (times the source's scale) and checked against `below`.
+ *
+ * A file with as many dims as the batch holds one sample per row. A stream of one dim against a
+ * batch of two is cut into windows of the batch's second extent: of integers, each begins with the
+ * last element of the one before (tokens [batch, seq + 1]: nothing is left out and no target is
+ * lost); of floats, and for batches of more dims, they are disjoint.
  */
 #ifndef DTM_RT_DATA_H
 #define DTM_RT_DATA_H
