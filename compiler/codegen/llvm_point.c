@@ -69,11 +69,12 @@ static V float_quotient(Emitter *e, V x, V y, bool floored) {
   return ll_intrinsic(e, floored ? "llvm.floor" : "llvm.trunc", &q, 1);
 }
 
-/* The larger (or smaller); NaN if either is NaN. */
+/* The larger (or smaller); NaN if either is NaN. The comparison is true for a NaN x: an ordered one
+ * with a test of x behind it is folded wrongly by LLVM 19 where x is fabs and y is 0. */
 static V float_extremum(Emitter *e, V x, V y, bool larger) {
-  V first = fcmp(e, larger ? LLVMRealOGT : LLVMRealOLT, x, y);
+  V first = fcmp(e, larger ? LLVMRealUGT : LLVMRealULT, x, y);
   V r = ll_select(e, first, x, y);
-  return ll_select(e, fcmp(e, LLVMRealUNO, x, x), x, r);
+  return ll_select(e, fcmp(e, LLVMRealUNO, y, y), y, r);
 }
 
 static V int_extremum(Emitter *e, V x, V y, bool larger, bool is_signed) {

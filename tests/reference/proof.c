@@ -48,9 +48,7 @@ static double global_weight(const ExampleNode *n, const RefTensor *in) {
   return weight;
 }
 
-/* Operands that only make sense together: y of extremum_backward(g, x, y) is the maximum of x,
- * which has ties; a shift is by a small count. */
-static void relate_operands(const ExampleNode *n, RefTensor *whole) {
+void proof_relate(const ExampleNode *n, RefTensor *whole) {
   if (n->op == OP_SHIFT_LEFT || n->op == OP_SHIFT_RIGHT)
     for (int64_t i = 0, count = ref_count(&whole[1]); i < count; i++)
       whole[1].data[i] = fabs(whole[1].data[i]);
@@ -80,7 +78,7 @@ static bool trial_begin(Trial *t, const InferResult *inferred, bool coarse) {
     operands[i] = without_layout(type);
     t->operands[i] = inferred->slice[i] ? inferred->slice_to[i] : *type;
   }
-  relate_operands(n, t->whole);
+  proof_relate(n, t->whole);
   for (uint32_t i = 0; i < n->noperands; i++)
     t->blocks[i] = random_split(t->arena, t->rng, &n->operands[i].type, &t->whole[i]);
   t->nresults = inferred->nresults;

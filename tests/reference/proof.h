@@ -42,6 +42,10 @@ typedef struct ProofSlots {
 ProofSlots proof_slots(Arena *arena, ExampleNode *node);
 void proof_set(ProofSlots *s, uint64_t combination);
 
+/* Operands that only make sense together: y of extremum_backward(g, x, y) is the maximum of x,
+ * which has ties; a shift is by a small count. */
+void proof_relate(const ExampleNode *n, RefTensor *whole);
+
 /* Copies `node` with its constants set; false when it has none. */
 bool proof_set_constants(const ExampleNode *node, double value, ExampleNode *out);
 

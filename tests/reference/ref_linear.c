@@ -113,7 +113,8 @@ static double reduce_lane(const RefEval *e, const double *lane, int64_t n, doubl
     inf = ref_reduce(REDUCE_MAX, inf, fabs(lane[i]));
     m.exp += exp(lane[i] - m.max);
   }
-  double var = m.square / (double)(n - ref_int(e, ATTR_CORRECTION, 1)), raw = 0;
+  int64_t divisor = n - ref_int(e, ATTR_CORRECTION, 1);
+  double var = m.square / (double)(divisor > 0 ? divisor : 0), raw = 0;
   for (int64_t i = 0; i < n; i++) raw += lane[i] * lane[i];
   switch ((int)e->node->op) {
   case OP_SUM:
