@@ -1,19 +1,23 @@
 /* Evaluation: every sample once, metrics over the true number of samples; and infer. */
 #include "comm/errors.h"
+#include "core/launch.h"
 #include "core/run.h"
 
-static int all_batches(Run *r, int64_t step, const char *what) {
+/* *stopped: the run was asked to stop, so batches are missing. */
+static int all_batches(Run *r, int64_t step, const char *what, bool *stopped) {
   const AbiProgram *p = run_program(r);
   int64_t samples = dtm_rt_data_samples(r->data);
   int64_t batches = p->batch ? (samples + p->batch - 1) / p->batch : 1;
   AbiStep *s = dtm_rt_exec_step(r->exec);
   r->epoch = 0;
   for (int64_t b = 0; b < batches; b++) {
+    int status = dtm_rt_stop_agreed(r->comm, stopped);
+    if (status || *stopped) return status;
     r->batch = b;
     r->valid = (double)dtm_rt_run_valid(r, samples, b);
     s->step = step;
     s->micro = b;
-    int status = dtm_rt_run_actions(r, 0, p->nactions);
+    status = dtm_rt_run_actions(r, 0, p->nactions);
     if (status) return status;
     dtm_rt_log_progress(r->log, what, b + 1, batches);
   }
@@ -25,10 +29,12 @@ static int run_block(Run *r, AbiProgramKind program, int64_t step, const char *w
                      const char *split) {
   Run before = *r;
   RtData *data = NULL;
+  bool stopped = false;
   r->stop_nonfinite = false;
   int status = dtm_rt_run_begin(r, program, false, &data);
-  if (!status) status = all_batches(r, step, what);
-  if (!status) dtm_rt_run_metrics(r, split, step);
+  if (!status) status = all_batches(r, step, what, &stopped);
+  if (!status && !stopped) dtm_rt_run_metrics(r, split, step);
+  if (!status && stopped) dtm_rt_log_line(r->log, "stopped while %s", what);
   dtm_rt_data_close(data);
   *r = before;
   return status;

@@ -290,7 +290,7 @@ static const char *category(uint32_t kind) {
 static int run_one(Exec *x, uint32_t i, const ExecHooks *hooks) {
   const AbiAction *a = &x->image->action[i];
   if (x->actions[i].skip) return 0;
-  int64_t step = dtm_rt_exec_step(x)->step;
+  int64_t step = dtm_rt_exec_step(x)->step + 1; /* people count from 1, as the log does */
   const char *name = abi_text(x->image, a->name), *source = abi_text(x->image, a->source);
   dtm_rt_comm_place(x->comm, (RtPlace){.step = step, .operation = name, .source = source});
   uint64_t begin = x->trace ? dtm_rt_trace_now() : 0;
