@@ -67,6 +67,8 @@ const char *infer_check(Arena *arena, const Graph *g, NodeId id);
 
 /* The rows of an operator as text, for `dtmc explain op NAME` and the generated reference. */
 const char *infer_explain(Arena *arena, Op op);
+/* All operators as Markdown. */
+const char *infer_reference(Arena *arena);
 
 /* Einsum letters of a contraction node, the form every later pass works on. Letters are small
  * integers; -1 ends nothing: lengths are ranks. For linear the bias is operand 2 and has the letter

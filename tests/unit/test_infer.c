@@ -435,6 +435,25 @@ START_TEST(reasons_are_sentences) {
 }
 END_TEST
 
+/* The printed rows are those of the table; one line for ops and constants that behave alike. */
+START_TEST(rows_print) {
+  const char *linear = infer_explain(&arena, OP_LINEAR);
+  ck_assert_ptr_nonnull(strstr(linear, "    [b, i@x], [o, i@x]  ->  [b, o] partial(x: sum)\n"));
+  ck_assert_ptr_nonnull(strstr(linear, "    [b, i] partial(x: sum|avg), [o, i]  ->  "
+                                       "[b, o] partial(x: sum|avg)\n"));
+  ck_assert_ptr_null(strstr(linear, "[b, i@x], [o, i]  ->"));
+  const char *mul = infer_explain(&arena, OP_MUL);
+  ck_assert_ptr_nonnull(strstr(mul, "    [a, b] partial(x: max|min), c >= 0  ->  "
+                                    "[a, b] partial(x: max|min)\n"));
+  ck_assert_ptr_nonnull(strstr(mul, "    [a, b] partial(x: max), c < 0  ->  "
+                                    "[a, b] partial(x: min)\n"));
+  ck_assert_ptr_nonnull(strstr(infer_explain(&arena, OP_RESHAPE), "[a@x, b]  ->  [(a*b)@x]\n"));
+  const char *reference = infer_reference(&arena);
+  for (int op = OP_NONE + 1; op < OP_COUNT; op++)
+    ck_assert_msg(strstr(reference, op_name((Op)op)) != NULL, "%s", op_name((Op)op));
+}
+END_TEST
+
 int main(void) {
   Suite *s = suite_create("infer");
   TCase *c = tcase_create("rows");
@@ -454,6 +473,7 @@ int main(void) {
   tcase_add_test(c, one_mesh);
   tcase_add_test(c, fixes_have_rows);
   tcase_add_test(c, reasons_are_sentences);
+  tcase_add_test(c, rows_print);
   suite_add_tcase(s, c);
   SRunner *r = srunner_create(s);
   srunner_run_all(r, CK_NORMAL);
