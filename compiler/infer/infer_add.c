@@ -52,18 +52,28 @@ static const char *explain_origin(Arena *arena, const Graph *g, NodeId id, int a
 }
 
 static const char *origin_noun(const Node *n) {
-  if (n->op == OP_READ) return "it is declared so";
-  if (n->op == OP_INPUT) return "the data is declared so";
+  if (n->op == OP_READ || n->op == OP_INPUT) return "it is declared so";
   if (n->op == OP_REDISTRIBUTE) return "the redistribute asks for it";
   return NULL;
 }
 
+/* The operand to explain: the bad one, or where it is Replicate another that is not. */
+static ValueId operand_to_explain(const Graph *g, const InferResult *out, const ValueId *operands,
+                                  uint32_t n) {
+  for (uint32_t turn = 0; turn < n; turn++) {
+    ValueId id = operands[(out->bad_operand + turn) % n];
+    const TensorType *t = value_type(g, id);
+    if (t->mesh && t->layout.at[out->bad_axis].kind != PLACE_REPLICATE) return id;
+  }
+  return 0;
+}
+
 static void note_origin(DiagSink *sink, Diag *d, const Graph *g, const InferResult *out,
-                        ValueId bad) {
+                        const ValueId *operands, uint32_t noperands) {
+  ValueId bad = out->bad_axis < 0 ? 0 : operand_to_explain(g, out, operands, noperands);
+  if (!bad) return;
   const TensorType *t = value_type(g, bad);
-  if (out->bad_axis < 0 || !t->mesh) return;
   PlaceKind kind = (PlaceKind)t->layout.at[out->bad_axis].kind;
-  if (kind == PLACE_REPLICATE) return;
   const char *axis = t->mesh->axis[out->bad_axis];
   NodeId origin = find_origin(g, bad, axis, kind);
   const Node *n = graph_node(g, origin);
@@ -83,12 +93,13 @@ static void label_operands(DiagSink *sink, Diag *d, const Graph *g, const ValueI
   StrBuf sb;
   strbuf_init(&sb, sink->arena);
   strbuf_puts(&sb, n == 1 ? "operand is " : "operands are ");
-  for (uint32_t i = 0; i < n; i++)
-    strbuf_printf(&sb, "%s%s",
-                  i == 0       ? ""
-                  : i + 1 == n ? " and "
-                               : ", ",
-                  type_print(sink->arena, value_type(g, operands[i])));
+  for (uint32_t i = 0; i < n; i++) {
+    double v;
+    bool constant = value_const(g, operands[i], &v);
+    if (i) strbuf_puts(&sb, i + 1 == n ? " and " : ", ");
+    strbuf_puts(&sb, constant ? arena_printf(sink->arena, "the constant %g", v)
+                              : type_print(sink->arena, value_type(g, operands[i])));
+  }
   if (n) diag_label(sink, d, "%s", sb.text);
 }
 
@@ -97,10 +108,11 @@ static void emit(DiagSink *sink, const Graph *g, const InferResult *out, const V
   Diag *d = diag_emit(sink, out->code, span, "%s", out->message);
   label_operands(sink, d, g, operands, noperands);
   if (out->reason) diag_reason(sink, d, "%s", out->reason);
-  if (out->bad_operand < noperands) note_origin(sink, d, g, out, operands[out->bad_operand]);
+  note_origin(sink, d, g, out, operands, noperands);
   for (uint32_t s = scope; s != 0; s = g->scopes.data[s].parent) {
     const Scope *in = &g->scopes.data[s];
-    if (in->call.file) diag_note(sink, d, in->call, "in %s, used here", in->what);
+    const char *path = *in->path ? arena_printf(sink->arena, " (%s)", in->path) : "";
+    if (in->call.file) diag_note(sink, d, in->call, "in %s%s, used here", in->what, path);
   }
   for (uint32_t k = 0; k < out->nfixes; k++) {
     uint32_t i = out->fixes[k].operand;

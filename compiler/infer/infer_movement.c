@@ -16,8 +16,8 @@ static bool cut_dim(Rule *r, uint32_t d, int64_t extent) {
   return rule_result_dim(r, 0, extent, l);
 }
 
-static bool derive(Rule *r) {
-  if (rule_derive(r, partial_movement)) return true;
+static bool derive(Rule *r, PartialRule *partial) {
+  if (rule_derive(r, partial)) return true;
   if (r->out->code == DIAG_SHARDED_DIM) {
     r->out->code = DIAG_SHARD_BOUNDARY;
     r->out->reason = "the result would be cut at other places than the blocks the ranks hold";
@@ -37,7 +37,7 @@ static bool rule_permute(Rule *r) {
     int64_t from = dims->as.ints.data[d];
     if (!keep_dim(r, (uint32_t)(from < 0 ? from + t->rank : from))) return false;
   }
-  return derive(r);
+  return derive(r, partial_movement);
 }
 
 static bool rule_unsqueeze(Rule *r) {
@@ -51,7 +51,7 @@ static bool rule_unsqueeze(Rule *r) {
     if (d == at && !rule_result_dim(r, 0, 1, LETTER_NONE)) return false;
     if (d < t->rank && !keep_dim(r, d)) return false;
   }
-  return derive(r);
+  return derive(r, partial_movement);
 }
 
 static bool rule_squeeze(Rule *r) {
@@ -65,7 +65,7 @@ static bool rule_squeeze(Rule *r) {
   r->letters.of[0][dim] = LETTER_NONE;
   for (uint32_t d = 0; d < t->rank; d++)
     if (d != dim && !keep_dim(r, d)) return false;
-  return derive(r);
+  return derive(r, partial_movement);
 }
 
 static bool rule_expand(Rule *r) {
@@ -96,7 +96,7 @@ static bool rule_expand(Rule *r) {
     if (!is_new) r->letters.of[0][own] = LETTER_NONE;
     if (!rule_result_dim(r, 0, extent, LETTER_NONE)) return false;
   }
-  return derive(r);
+  return derive(r, partial_movement);
 }
 
 /* The result has the operand's dims, but dim `dim` has `extent`; `same` when nothing moves. */
@@ -105,7 +105,7 @@ static bool one_dim_changed(Rule *r, uint32_t dim, int64_t extent, bool same) {
   rule_result(r, 0, t->dtype);
   for (uint32_t d = 0; d < t->rank; d++)
     if (!(d == dim && !same ? cut_dim(r, d, extent) : keep_dim(r, d))) return false;
-  return derive(r);
+  return derive(r, partial_movement);
 }
 
 static bool rule_slice(Rule *r) {
@@ -158,12 +158,7 @@ static bool rule_pad(Rule *r) {
     if (!(d == dim && before + after ? cut_dim(r, d, t->shape[d] + before + after)
                                      : keep_dim(r, d)))
       return false;
-  if (rule_derive(r, before + after ? partial_pad : partial_movement)) return true;
-  if (r->out->code == DIAG_SHARDED_DIM) {
-    r->out->code = DIAG_SHARD_BOUNDARY;
-    r->out->reason = "the result would be cut at other places than the blocks the ranks hold";
-  }
-  return false;
+  return derive(r, before + after ? partial_pad : partial_movement);
 }
 
 static ReduceOp partial_concat(Rule *r, uint32_t axis) {
@@ -202,9 +197,7 @@ static bool rule_concat(Rule *r) {
     }
     if (!rule_result_dim(r, 0, d == dim ? extent : t->shape[d], l)) return false;
   }
-  if (rule_derive(r, partial_concat)) return true;
-  if (r->out->code == DIAG_SHARDED_DIM) r->out->code = DIAG_SHARD_BOUNDARY;
-  return false;
+  return derive(r, partial_concat);
 }
 
 static bool rule_flip(Rule *r) {
@@ -214,7 +207,7 @@ static bool rule_flip(Rule *r) {
   rule_result(r, 0, t->dtype);
   for (uint32_t d = 0; d < t->rank; d++)
     if (!(dims >> d & 1 ? cut_dim(r, d, t->shape[d]) : keep_dim(r, d))) return false;
-  return derive(r);
+  return derive(r, partial_movement);
 }
 
 static bool rule_roll(Rule *r) {
@@ -231,7 +224,7 @@ static bool rule_triangle(Rule *r) {
   rule_result(r, 0, t->dtype);
   for (uint32_t d = 0; d < t->rank; d++)
     if (!keep_dim(r, d)) return false;
-  return derive(r);
+  return derive(r, partial_movement);
 }
 
 bool rule_movement(Rule *r) {

@@ -163,12 +163,26 @@ static uint32_t first_partial(const Rule *r, uint32_t axis) {
   return i;
 }
 
+/* "gelus", "softmaxes" */
+static const char *plural(const Rule *r, const char *name) {
+  size_t n = strlen(name);
+  bool hisses = n && strchr("sxzh", name[n - 1]);
+  return rule_text(r, "%s%s", name, hisses ? "es" : "s");
+}
+
 ReduceOp partial_nonlinear(Rule *r, uint32_t axis) {
   uint32_t i = first_partial(r, axis);
   ReduceOp op = rule_partial_op(r, i, axis);
-  rule_fail_partial(r, i, axis,
-                    rule_text(r, "%s is not linear: %s of %s is not the %s of %ss", r->info->name,
-                              r->info->name, reduce_article(op), reduce_noun(op), r->info->name));
+  const char *name = r->info->name, *reason;
+  if (r->info->types == TR_COMPARE)
+    reason = rule_text(r, "a comparison needs the value: its addends compare differently");
+  else if (r->info->cls == CLASS_RANDOM || r->info->cls == CLASS_WHOLE_DIM)
+    reason =
+        rule_text(r, "%s works on the value, and this is pending %s", name, reduce_article(op));
+  else
+    reason = rule_text(r, "%s is not linear: %s of %s is not the %s of %s", name, name,
+                       reduce_article(op), reduce_noun(op), plural(r, name));
+  rule_fail_partial(r, i, axis, reason);
   return REDUCE_NONE;
 }
 
