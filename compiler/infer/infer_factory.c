@@ -26,14 +26,24 @@ static bool rule_stated(Rule *r) {
         fault);
   r->out->results[0] = *t;
   r->out->nresults = 1;
+  return true;
+}
+
+/* A value that every rank makes alike may be declared Partial only where that many copies of it
+ * reduce to it. */
+static bool rule_made(Rule *r) {
+  if (!rule_stated(r)) return false;
+  const TensorType *t = &r->out->results[0];
   for (uint32_t a = 0; a < t->mesh->naxes; a++) {
     Place p = t->layout.at[a];
     if (p.kind != PLACE_PARTIAL) continue;
     if (r->op == OP_FULL && reduce_keeps((ReduceOp)p.op, rule_float(r, ATTR_VALUE, 0))) continue;
     r->mesh = t->mesh;
-    return rule_fail_partial(
-        r, 0, a,
-        r->op == OP_FULL ? "that many copies of the value do not reduce to the value"
+    return rule_fail(r, DIAG_PARTIAL_OPERAND, 0, (int)a,
+                     rule_text(r, "%s cannot make a Partial value on mesh dim %s", r->info->name,
+                               rule_axis_name(r, a)),
+                     r->op == OP_FULL
+                         ? "that many copies of the value do not reduce to the value"
                          : "every rank computes the whole value, so it is Replicate or Shard");
   }
   return true;
@@ -52,18 +62,17 @@ static bool rule_const(Rule *r) {
 }
 
 static bool rule_random_numbers(Rule *r) {
-  return rule_stated(r) &&
-         want_result(r, dtype_is_float(r->out->results[0].dtype), "floating-point");
+  return rule_made(r) && want_result(r, dtype_is_float(r->out->results[0].dtype), "floating-point");
 }
 
 static bool rule_range(Rule *r) {
-  if (!rule_stated(r)) return false;
+  if (!rule_made(r)) return false;
   if (r->out->results[0].rank != 1) return rule_fail_argument(r, "the result must have one dim");
   return want_result(r, r->out->results[0].dtype != DT_BOOL, "a number type");
 }
 
 static bool rule_iota(Rule *r) {
-  if (!rule_stated(r)) return false;
+  if (!rule_made(r)) return false;
   int64_t dim = rule_int(r, ATTR_DIM, 0), rank = r->out->results[0].rank;
   if (dim < 0 || dim >= rank)
     return rule_fail_argument(r, rule_text(r, "dim %lld is outside the result's %lld dims",
@@ -73,7 +82,7 @@ static bool rule_iota(Rule *r) {
 
 bool rule_factory(Rule *r) {
   static bool (*const rules[OP_COUNT])(Rule *) = {
-      [OP_CONST] = rule_const,         [OP_FULL] = rule_stated,
+      [OP_CONST] = rule_const,         [OP_FULL] = rule_made,
       [OP_RAND] = rule_random_numbers, [OP_RANDN] = rule_random_numbers,
       [OP_ARANGE] = rule_range,        [OP_LOGSPACE] = rule_range,
       [OP_IOTA] = rule_iota,

@@ -14,7 +14,7 @@ static TensorType whole_type(const TensorType *t) {
 /* What a node that meets the surroundings gives; false when it computes. */
 static bool eval_edge(Arena *arena, const Graph *g, const Node *n, const RefIO *io,
                       RefTensor *values) {
-  static const RefIO none = {NULL, NULL, NULL, NULL, NULL};
+  static const RefIO none = {.user = NULL};
   if (!io) io = &none;
   switch ((int)n->op) {
   case OP_READ:
@@ -210,9 +210,11 @@ RefTensor **ref_eval_mesh(RefContext *ctx, Arena *arena, const Graph *g, const R
         whole[v] = ref_assemble(arena, value_type(g, v), values[v], disagree);
     }
     if (eval_edge(arena, g, n, io, whole)) {
-      if (n->nresults)
-        values[n->first_result] =
-            split_all(arena, value_type(g, n->first_result), &whole[n->first_result]);
+      if (n->nresults) {
+        const TensorType *t = value_type(g, n->first_result);
+        values[n->first_result] = io && io->split ? io->split(io->user, t, &whole[n->first_result])
+                                                  : split_all(arena, t, &whole[n->first_result]);
+      }
     } else if (op_info(n->op)->cls == CLASS_COMM) {
       values[n->first_result] =
           split_all(arena, value_type(g, n->first_result), &whole[n->operands[0]]);

@@ -57,6 +57,8 @@ typedef struct RefIO {
   RefTensor (*input)(void *user, uint32_t source, const TensorType *type);
   void (*assign)(void *user, uint32_t var, const RefTensor *value);
   void (*output)(void *user, const Node *node, const RefTensor *value);
+  /* ref_eval_mesh: the blocks of what is read; NULL = ref_split of each. */
+  RefTensor *(*split)(void *user, const TensorType *type, const RefTensor *whole);
 } RefIO;
 
 /* Evaluates a graph on whole tensors; element i of the answer is value i. */
