@@ -42,6 +42,9 @@ const char *type_fault(Arena *arena, const TensorType *t, DiagCode *code, int *a
   if (!t->mesh) return "the type names no mesh";
   for (uint32_t d = 0; d < t->rank; d++)
     if (t->shape[d] < 0) return "an extent is negative";
+  *code = DIAG_OPERAND_SHAPE;
+  if (!type_is_addressable(t)) return "it has more than 2^60 bytes";
+  *code = DIAG_REDISTRIBUTE_TARGET;
   for (uint32_t a = 0; a < t->mesh->naxes; a++) {
     Place p = t->layout.at[a];
     *axis = (int)a;
@@ -67,6 +70,21 @@ static bool is_everywhere(const Operand *o) {
   return o->type.rank == 0 && (o->is_const || !o->type.mesh);
 }
 
+/* Known attributes, integers far from overflow: rules add and subtract them freely. */
+static bool check_attrs(Rule *r) {
+  const int64_t limit = (int64_t)1 << 60;
+  for (uint32_t k = 0; k < r->nattrs; k++) {
+    const Attr *a = &r->attrs[k];
+    if (!(r->info->attrs >> a->key & 1))
+      return rule_fail_argument(r, rule_text(r, "it has no attribute %s", attr_name(a->key)));
+    bool is_count = attr_kind(a->key) == ATTR_KIND_INT && a->key != ATTR_INSTANCE;
+    if (is_count && (a->as.i > limit || a->as.i < -limit))
+      return rule_fail_argument(
+          r, rule_text(r, "%s = %lld is too large", attr_name(a->key), (long long)a->as.i));
+  }
+  return true;
+}
+
 static bool check_operands(Rule *r) {
   if (r->n < r->info->min_operands || r->n > r->info->max_operands)
     return rule_fail_argument(
@@ -74,10 +92,7 @@ static bool check_operands(Rule *r) {
                ? rule_text(r, "it takes %u operands, not %u", r->info->min_operands, r->n)
                : rule_text(r, "it takes %u to %u operands, not %u", r->info->min_operands,
                            r->info->max_operands, r->n));
-  for (uint32_t k = 0; k < r->nattrs; k++)
-    if (!(r->info->attrs >> r->attrs[k].key & 1))
-      return rule_fail_argument(r,
-                                rule_text(r, "it has no attribute %s", attr_name(r->attrs[k].key)));
+  if (!check_attrs(r)) return false;
   uint32_t giver = 0;
   for (uint32_t i = 0; i < r->n; i++) {
     const TensorType *t = rule_type(r, i);

@@ -19,7 +19,8 @@ static bool result_dtype(Rule *r, DType *dtype) {
   case TR_INTEGER:
     *dtype = t;
     if (!rule_same_dtype(r)) return false;
-    return t == DT_BOOL || rule_want_integer(r, 0, "operands");
+    if (t == DT_BOOL && r->op != OP_SHIFT_LEFT && r->op != OP_SHIFT_RIGHT) return true;
+    return rule_want_integer(r, 0, "operands");
   case TR_BOOL:
     *dtype = DT_BOOL;
     return rule_same_dtype(r) && rule_want_bool(r, 0);

@@ -40,8 +40,8 @@ static bool target_shape(Rule *r, int64_t to[DTM_MAX_DIMS], uint32_t *rank) {
       open = (int)d;
     else if (to[d] < 0)
       return rule_fail_argument(r, "the shape has a negative extent, or more than one -1");
-    else
-      known *= to[d];
+    else if (__builtin_mul_overflow(known, to[d], &known))
+      return rule_fail_argument(r, "the shape is too large");
   }
   if (open >= 0 && known > 0 && total % known == 0) {
     to[open] = total / known;

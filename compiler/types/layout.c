@@ -122,6 +122,14 @@ _Static_assert(sizeof(Place) == sizeof(AbiPlace) &&
                    (int)DTM_MAX_DIMS == (int)ABI_MAX_DIMS,
                "layouts are read by the chunk rule shared with the runtime");
 
+bool type_is_addressable(const TensorType *t) {
+  /* Extents of 0 count as 1: the others must fit beside an empty dim as well. */
+  int64_t bytes = (int64_t)dtype_bytes(t->dtype);
+  for (uint32_t d = 0; d < t->rank; d++)
+    if (t->shape[d] > 1 && __builtin_mul_overflow(bytes, t->shape[d], &bytes)) return false;
+  return bytes <= (int64_t)1 << 60;
+}
+
 void chunk(int64_t extent, int64_t parts, int64_t r, int64_t *begin, int64_t *length) {
   abi_chunk(extent, parts, r, begin, length);
 }

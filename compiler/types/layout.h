@@ -80,6 +80,8 @@ bool layout_partial_consistent(const Layout *l);
 
 bool type_equal(const TensorType *a, const TensorType *b);
 int64_t type_elements(const TensorType *t); /* global count */
+/* The value is at most 2^60 bytes, so that no product of its extents and sizes overflows. */
+bool type_is_addressable(const TensorType *t);
 /* The block held at these mesh coordinates. */
 Block type_block(const TensorType *t, const int64_t coord[DTM_MAX_AXES]);
 /* The largest local extents over all ranks (those of coordinate 0); every buffer has this size. */

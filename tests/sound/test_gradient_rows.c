@@ -350,7 +350,7 @@ int main(void) {
   Suite *s = suite_create("gradient_rows");
   TCase *c = tcase_create("proof");
   tcase_set_timeout(c, 240);
-  tcase_add_loop_test(c, one_mesh_dim, 1, 4);
+  tcase_add_loop_test(c, one_mesh_dim, 1, 5);
   tcase_add_test(c, two_mesh_dims);
   suite_add_tcase(s, c);
   SRunner *r = srunner_create(s);

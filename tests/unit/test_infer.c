@@ -435,6 +435,104 @@ START_TEST(reasons_are_sentences) {
 }
 END_TEST
 
+START_TEST(hostile_sizes) {
+  static const int64_t huge[] = {(int64_t)1 << 40, (int64_t)1 << 40};
+  infer_text(OP_EXPAND, &ATTR_INTS(SHAPE, huge, 2), 1, "f32[1, 1]", NULL, NULL);
+  expect("OPERAND_SHAPE");
+  infer_text(OP_RESHAPE, &ATTR_INTS(SHAPE, huge, 2), 1, "f32[1, 1]", NULL, NULL);
+  expect("OPERATOR_ARGUMENT");
+  Attr pad[] = {ATTR_I(DIM, 0), ATTR_I(BEFORE, INT64_MAX), ATTR_I(AFTER, INT64_MAX)};
+  infer_text(OP_PAD, pad, 3, "f32[4]", NULL, NULL);
+  expect("OPERATOR_ARGUMENT");
+  infer_text(OP_RELU, &ATTR_I(DIM, 0), 1, "f32[4]", NULL, NULL);
+  expect("OPERATOR_ARGUMENT");
+  infer_text(OP_ADD, NULL, 0, "f32[4]", NULL, NULL);
+  expect("OPERATOR_ARGUMENT");
+}
+END_TEST
+
+/* --- infer_add: nodes in a graph ----------------------------------------------------------------
+ */
+
+static Sources sources;
+static DiagSink sink;
+static Graph *graph;
+
+static void setup_graph(void) {
+  setup();
+  sources_init(&sources, &arena);
+  diag_init(&sink, &arena, &sources);
+  sources_add(&sources, "mlp.dtm", "let y = linear(x, w)\nlet z = gelu(y)\n", 37);
+  graph = graph_new(&arena, "train");
+}
+
+static ValueId add_node(Op op, const ValueId *operands, uint32_t n, const Attr *attrs,
+                        uint32_t nattrs, Span span) {
+  NodeId id = infer_add(graph, &sink, op, operands, n, attrs, nattrs, span, NULL, 0);
+  return node_result(graph_node(graph, id), 0);
+}
+
+static ValueId read_value(const char *type) {
+  TensorType t = type_from_text(&mesh, type);
+  return add_node(OP_READ, NULL, 0, (Attr[]){ATTR_I(VAR, 0), ATTR_T(TYPE, &t)}, 2, (Span){0});
+}
+
+START_TEST(slices_are_nodes) {
+  ValueId operands[] = {read_value("f32[8@(x,y), 4]"), read_value("f32[4]"), 0};
+  ValueId y = add_node(OP_ADD, operands, 2, NULL, 0, (Span){0});
+  ck_assert_uint_eq(graph->nodes.len, 4); /* a broadcast dim is not sliced */
+  operands[0] = y;
+  operands[1] = read_value("f32[8@x, 4]");
+  y = add_node(OP_ADD, operands, 2, NULL, 0, (Span){0});
+  const Node *add = value_node(graph, y), *slice = value_node(graph, add->operands[1]);
+  ck_assert_int_eq(slice->op, OP_REDISTRIBUTE);
+  ck_assert_int_eq(node_int(slice, ATTR_IMPLICIT, 0), 1);
+  ck_assert_str_eq(type_print(&arena, value_type(graph, add->operands[1])), "f32[8@(x,y), 4]");
+}
+END_TEST
+
+START_TEST(attributes_are_canonical) {
+  ValueId x = read_value("f32[6@x, 4, 5]");
+  ValueId y = add_node(OP_SUM, &x, 1, &ATTR_INTS(DIMS, ((int64_t[]){-1, 1}), 2), 1, (Span){0});
+  const Attr *dims = node_attr(value_node(graph, y), ATTR_DIMS);
+  ck_assert(dims->as.ints.len == 2 && dims->as.ints.data[0] == 1 && dims->as.ints.data[1] == 2);
+  ck_assert_int_eq(node_int(value_node(graph, y), ATTR_KEEPDIM, 7), 0);
+  y = add_node(OP_MEAN, &x, 1, NULL, 0, (Span){0});
+  ck_assert_uint_eq(node_attr(value_node(graph, y), ATTR_DIMS)->as.ints.len, 3);
+  y = add_node(OP_SOFTMAX, &x, 1, NULL, 0, (Span){0});
+  ck_assert_int_eq(node_int(value_node(graph, y), ATTR_DIM, 7), 2);
+  y = add_node(OP_RESHAPE, &x, 1, &ATTR_INTS(SHAPE, ((int64_t[]){6, -1}), 2), 1, (Span){0});
+  ck_assert_int_eq(node_attr(value_node(graph, y), ATTR_SHAPE)->as.ints.data[1], 20);
+  y = add_node(OP_UNSQUEEZE, &x, 1, &ATTR_I(DIM, -1), 1, (Span){0});
+  ck_assert_str_eq(type_print(&arena, value_type(graph, y)), "f32[6@x, 4, 5, 1]");
+  ck_assert_int_eq(node_int(value_node(graph, y), ATTR_DIM, 7), 3);
+}
+END_TEST
+
+/* One fault: message, operand types, reason, where the placement came from, candidates; what is
+ * computed from the poisoned value is silent. */
+START_TEST(faults_are_diagnosed) {
+  Span linear = {1, 8, 20}, gelu = {1, 29, 36};
+  ValueId operands[] = {read_value("f32[8@x, 6@y]"), read_value("f32[4, 6@y]")};
+  ValueId y = add_node(OP_LINEAR, operands, 2, NULL, 0, linear);
+  ValueId z = add_node(OP_GELU, &y, 1, NULL, 0, gelu);
+  ck_assert(graph_value(graph, z)->poisoned);
+  ValueId silent = add_node(OP_RELU, &z, 1, NULL, 0, (Span){0});
+  ck_assert(graph_value(graph, silent)->poisoned);
+  ck_assert_uint_eq(sink.errors, 1);
+  const Diag *d = sink.diags.data[0];
+  ck_assert_int_eq(d->code, DIAG_PARTIAL_OPERAND);
+  ck_assert_str_eq(d->message, "gelu cannot take a Partial operand on mesh dim y");
+  ck_assert_str_eq(d->label, "operand is f32[8@x, 4] partial(y)");
+  ck_assert_uint_eq(d->lines.len, 2);
+  ck_assert_str_eq(d->lines.data[1].text,
+                   "partial since mlp.dtm:1:9: linear contracts dim 1 of the input, which is "
+                   "sharded on y on both sides");
+  ck_assert_uint_eq(d->fixes.len, 3);
+  ck_assert_str_eq(type_print(&arena, &d->fixes.data[0]->to), "f32[8@x, 4]");
+}
+END_TEST
+
 /* The printed rows are those of the table; one line for ops and constants that behave alike. */
 START_TEST(rows_print) {
   const char *linear = infer_explain(&arena, OP_LINEAR);
@@ -474,6 +572,13 @@ int main(void) {
   tcase_add_test(c, fixes_have_rows);
   tcase_add_test(c, reasons_are_sentences);
   tcase_add_test(c, rows_print);
+  tcase_add_test(c, hostile_sizes);
+  suite_add_tcase(s, c);
+  c = tcase_create("graph");
+  tcase_add_checked_fixture(c, setup_graph, teardown);
+  tcase_add_test(c, slices_are_nodes);
+  tcase_add_test(c, attributes_are_canonical);
+  tcase_add_test(c, faults_are_diagnosed);
   suite_add_tcase(s, c);
   SRunner *r = srunner_create(s);
   srunner_run_all(r, CK_NORMAL);
