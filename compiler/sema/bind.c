@@ -26,7 +26,8 @@ static Diag *fault(Sema *s, const Call *call, Span span, const ParamSpec *params
 
 static void unknown_argument(Sema *s, const Call *call, const CallArg *arg, const ParamSpec *params,
                              uint32_t nparams) {
-  Diag *d = fault(s, call, arg->span, params, nparams,
+  Span place = arg->name_span.file ? arg->name_span : arg->span;
+  Diag *d = fault(s, call, place, params, nparams,
                   arena_printf(s->arena, "%s has no parameter %s", call->name, arg->name));
   unsigned best = 3;
   const char *near = NULL;
@@ -36,7 +37,8 @@ static void unknown_argument(Sema *s, const Call *call, const CallArg *arg, cons
     best = distance;
     near = params[p].name;
   }
-  if (near) diag_help(s->sink, d, (Span){0}, NULL, NULL, "did you mean %s?", near);
+  if (!near && strcmp(arg->name, "axis") == 0) near = "dim";
+  if (near) diag_help(s->sink, d, place, near, NULL, "did you mean %s?", near);
 }
 
 bool bind_args(Sema *s, const Call *call, const ParamSpec *params, uint32_t nparams, Val *out,

@@ -100,10 +100,7 @@ static void line_dtype(Sema *s, const Line *line, DType *out) {
                line->stmt->as.setting.keyword);
     return;
   }
-  if (v.as.dtype != dtype_map(s, DT_F32))
-    unsupported(s, line,
-                arena_printf(s->arena, "%s other than f32", line->stmt->as.setting.keyword));
-  *out = v.as.dtype;
+  *out = dtype_map(s, v.as.dtype);
 }
 static void line_compute(Sema *s, const Line *line) {
   line_dtype(s, line, &line->block->out->settings.compute);
@@ -271,7 +268,7 @@ static const struct Setting {
     {"accumulate", line_accumulate, IN_TRAIN, true},
     {"microbatches", line_microbatches, IN_TRAIN, true},
     {"schedule", line_schedule, IN_TRAIN, true},
-    {"compute", line_compute, IN_ALL, true},
+    {"compute", line_compute, IN_TRAIN, true},
     {"reduce_dtype", line_reduce_dtype, IN_TRAIN, true},
     {"seed", line_seed, IN_TRAIN, true},
     {"manual_seed", line_seed, IN_TRAIN, true},

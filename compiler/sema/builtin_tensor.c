@@ -8,8 +8,9 @@
 /* Binds by words and takes argument 0 as a tensor. */
 static bool bind_tensor(Sema *s, const Call *call, const char *words, Val *v, Span *at,
                         ValueId *x) {
-  return bind_words(s, call, words, v, at) &&
-         as_tensor(s, v[0], at[0], arena_printf(s->arena, "the operand of %s", call->name), x);
+  if (!bind_words(s, call, words, v, at)) return false;
+  s->at.operand = at[0];
+  return as_tensor(s, v[0], at[0], arena_printf(s->arena, "the operand of %s", call->name), x);
 }
 
 static uint32_t rank_of(Sema *s, ValueId x) {

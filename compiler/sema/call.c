@@ -18,6 +18,7 @@ CallArg *eval_args(Sema *s, Env *env, const ArgList *args, uint32_t skip) {
       s->at.path = path_index(s, path, i);
     out[i + skip] = (CallArg){.name = a->name,
                               .is_key = a->is_key,
+                              .name_span = a->name_span,
                               .value = eval(s, env, a->value),
                               .span = a->value ? a->value->span : a->span};
     s->at.path = path;
@@ -174,6 +175,15 @@ static Val check_undeclared(Sema *s, Val v, Span span, const char *what) {
       sema_error(s, DIAG_UNDECLARED_PARTIAL, span, "%s returns a Partial value undeclared", what);
   diag_label(s->sink, d, "this is %s", type_print(s->arena, t));
   diag_reason(s->sink, d, "a pending reduction that leaves a body must be in its result type");
+  StrBuf axes;
+  strbuf_init(&axes, s->arena);
+  for (uint32_t a = 0; a < t->mesh->naxes; a++) {
+    Place p = t->layout.at[a];
+    if (p.kind != PLACE_PARTIAL) continue;
+    strbuf_printf(&axes, "%s%s", axes.len ? ", " : "", t->mesh->axis[a]);
+    if (p.op != REDUCE_SUM) strbuf_printf(&axes, ": %s", reduce_op_name((ReduceOp)p.op));
+  }
+  diag_help(s->sink, d, (Span){0}, NULL, NULL, "declare it: (...) -> any partial(%s)", axes.text);
   FixCandidate *fix = ARENA_NEW(s->arena, FixCandidate);
   *fix = (FixCandidate){.node = span, .operand = FIX_VALUE, .text = span, .from = *t, .to = *t};
   for (uint32_t a = 0; a < t->mesh->naxes; a++)
@@ -237,13 +247,14 @@ Val call_body(Sema *s, const char *what, const char *path, const ParamList *para
               const Call *call) {
   if (call_too_deep(s, call->span, what)) return POISON;
   State saved = s->at;
-  Chain chain = {.parent = saved.chain, .what = what, .path = path, .call = call->span};
+  Span place = call->alone ? (Span){0} : call->span;
+  Chain chain = {.parent = saved.chain, .what = what, .path = path, .call = place};
   s->at.depth++;
   s->at.path = path;
   s->at.naming = saved.naming && !saved.graph; /* a helper of a module body may make modules */
   s->at.expected = NULL;
   s->at.allow_partial = false;
-  if (s->at.graph) s->at.scope = graph_add_scope(s->at.graph, saved.scope, path, what, call->span);
+  if (s->at.graph) s->at.scope = graph_add_scope(s->at.graph, saved.scope, path, what, place);
   Env frame = env_child(s, outer);
   frame.is_body = true;
   Val v = POISON;

@@ -212,6 +212,7 @@ typedef struct State {
   const char *path;           /* of the instance whose code runs, or of what is being built */
   const TensorType *expected; /* type that an initialiser without a type argument takes */
   const Chain *chain;
+  Span operand; /* expression of the operand that nodes with one operand are made of (emit1) */
   uint32_t depth;
   bool naming;        /* modules may be created: `path` is the name they get */
   bool training;      /* dropout acts */
@@ -321,6 +322,7 @@ const char *path_index(Sema *s, const char *path, uint32_t i);
 typedef struct CallArg {
   const char *name; /* NULL = positional */
   bool is_key;      /* `tp: Shard(0)` */
+  Span name_span;
   Val value;
   Span span; /* of the value */
 } CallArg;
@@ -330,7 +332,8 @@ typedef struct Call {
   const char *name; /* of what is called, for messages */
   const CallArg *args;
   uint32_t nargs;
-  Span span; /* whole call */
+  Span span;  /* whole call */
+  bool alone; /* no call in the program: its place is no part of the chain in messages */
 } Call;
 
 typedef struct ParamSpec {

@@ -82,7 +82,10 @@ Val emit(Sema *s, Op op, const ValueId *operands, uint32_t noperands, const Attr
 }
 
 Val emit1(Sema *s, Op op, ValueId x, const Attr *attrs, uint32_t nattrs, Span span) {
-  return emit(s, op, &x, 1, attrs, nattrs, span, NULL);
+  /* stale where it is not within this node's expression */
+  Span of = s->at.operand;
+  bool known = of.file && of.file == span.file && of.start >= span.start && of.end <= span.end;
+  return emit(s, op, &x, 1, attrs, nattrs, span, known ? &of : NULL);
 }
 
 Val emit2(Sema *s, Op op, ValueId a, ValueId b, Span span) {

@@ -24,6 +24,7 @@ void sema_note_chain(Sema *s, uint32_t first) {
   for (uint32_t i = first; i < s->sink->diags.len; i++) {
     uint32_t notes = 0;
     for (const Chain *c = s->at.chain; c && notes < SEMA_MAX_NOTES; c = c->parent, notes++) {
+      if (!c->call.file) continue;
       const char *path = c->path && *c->path ? arena_printf(s->arena, " (%s)", c->path) : "";
       diag_note(s->sink, s->sink->diags.data[i], c->call, "in %s%s, used here", c->what, path);
     }

@@ -101,6 +101,7 @@ static Val index_tensor(Sema *s, Env *env, Val base, const Expr *e) {
   if (!as_tensor(s, base, e->as.index.base->span, "what is indexed", &id)) return POISON;
   Val x = val_tensor(id);
   int64_t dim = 0;
+  s->at.operand = e->as.index.base->span;
   for (uint32_t i = 0; i < e->as.index.items.len && x.kind != VAL_POISON; i++) {
     const IndexItem *item = &e->as.index.items.data[i];
     uint32_t rank = value_type(s->at.graph, x.as.tensor)->rank;
@@ -111,6 +112,7 @@ static Val index_tensor(Sema *s, Env *env, Val base, const Expr *e) {
       return POISON;
     }
     x = index_dim(s, env, x, item, &dim, e->span);
+    s->at.operand = (Span){0}; /* later items work on what the first made */
   }
   return x;
 }

@@ -10,14 +10,14 @@ typedef struct Options {
 } Options;
 
 static void unknown_key(Sema *s, const Call *call, const CallArg *arg, const Mesh *mesh) {
-  Diag *d = sema_error(s, DIAG_UNKNOWN_AXIS, arg->span, "%s is no mesh dim", arg->name);
+  Diag *d = sema_error(s, DIAG_UNKNOWN_AXIS, arg->name_span, "%s is no mesh dim", arg->name);
   StrBuf sb;
   strbuf_init(&sb, s->arena);
   for (uint32_t a = 0; a < mesh->naxes; a++)
     strbuf_printf(&sb, "%s%s", a ? ", " : "", mesh->axis[a]);
   diag_reason(s->sink, d, "the dims of the mesh are: %s", mesh->naxes ? sb.text : "none");
   const char *near = env_nearest(s, call->env, arg->name);
-  if (near) diag_help(s->sink, d, (Span){0}, NULL, NULL, "did you mean %s?", near);
+  if (near) diag_help(s->sink, d, arg->name_span, near, NULL, "did you mean %s?", near);
 }
 
 /* The axis that a key names: a mesh dim, or a variable that holds one (or none). */
@@ -122,7 +122,8 @@ static bool take_option(Sema *s, const CallArg *arg, Options *options) {
     options->n++;
     return true;
   }
-  Diag *d = sema_error(s, DIAG_ARGUMENTS, arg->span, "redistribute has no parameter %s", arg->name);
+  Diag *d =
+      sema_error(s, DIAG_ARGUMENTS, arg->name_span, "redistribute has no parameter %s", arg->name);
   diag_help(s->sink, d, (Span){0}, NULL, NULL,
             "placements are written with a colon: redistribute(%s: Replicate)", arg->name);
   return false;
