@@ -4,6 +4,7 @@
 typedef enum DocKind {
   DOC_TEXT = 1,
   DOC_LINE_TEXT,
+  DOC_TRAILING,
   DOC_SPACE,
   DOC_SOFT,
   DOC_HARD,
@@ -24,7 +25,7 @@ struct Doc {
 static Doc *new_doc(Arena *arena, DocKind kind) {
   Doc *d = ARENA_NEW(arena, Doc);
   d->kind = kind;
-  d->breaks = kind == DOC_HARD || kind == DOC_LINE_TEXT;
+  d->breaks = kind == DOC_HARD || kind == DOC_LINE_TEXT || kind == DOC_TRAILING;
   return d;
 }
 
@@ -42,6 +43,12 @@ Doc *doc_text(Arena *arena, const char *text) {
 
 Doc *doc_line_text(Arena *arena, const char *text) {
   Doc *d = new_doc(arena, DOC_LINE_TEXT);
+  d->text = text;
+  return d;
+}
+
+Doc *doc_trailing(Arena *arena, const char *text) {
+  Doc *d = new_doc(arena, DOC_TRAILING);
   d->text = text;
   return d;
 }
@@ -101,13 +108,20 @@ typedef struct Entry {
   bool flat;
 } Entry;
 
+/* A trailing text: where it is in the output, and what stands before it on its line. */
+typedef struct Trailing {
+  size_t offset;
+  unsigned line, column, width;
+} Trailing;
+
 typedef struct Layout {
   VEC(Entry) todo; /* last is next */
   VEC(Entry) trial;
+  VEC(Trailing) trailing;
   StrBuf *out;
   unsigned width, column;
   bool line_start; /* the indentation of this line is not written yet */
-  unsigned indent;
+  unsigned indent, line;
 } Layout;
 
 static unsigned text_width(const char *text) {
@@ -134,6 +148,7 @@ static bool fits(Layout *l, Entry first) {
       column += text_width(e.doc->text);
       break;
     case DOC_LINE_TEXT:
+    case DOC_TRAILING:
     case DOC_HARD:
       return true; /* what stands before it fitted */
     case DOC_SPACE:
@@ -170,9 +185,42 @@ static void put_text(Layout *l, const char *text) {
 static void put_line_end(Layout *l, unsigned indent) {
   while (l->out->len && l->out->text[l->out->len - 1] == ' ') l->out->text[--l->out->len] = 0;
   strbuf_putc(l->out, '\n');
+  l->line++;
   l->line_start = true;
   l->indent = indent;
   l->column = indent;
+}
+
+static void put_trailing(Layout *l, const char *text) {
+  put_text(l, "  ");
+  VEC_PUSH(l->out->arena, &l->trailing,
+           (Trailing){l->out->len, l->line, l->column, text_width(text)});
+  put_text(l, text);
+}
+
+/* Blanks that bring each trailing text to the column of its run of lines. */
+static void align_trailing(Layout *l) {
+  Arena *arena = l->out->arena;
+  StrBuf aligned;
+  strbuf_init(&aligned, arena);
+  size_t done = 0;
+  for (uint32_t first = 0, last; first < l->trailing.len; first = last) {
+    const Trailing *t = l->trailing.data;
+    unsigned column = 0, widest = 0;
+    for (last = first; last < l->trailing.len; last++) {
+      if (last > first && t[last].line != t[last - 1].line + 1) break;
+      if (t[last].column > column) column = t[last].column;
+      if (t[last].width > widest) widest = t[last].width;
+    }
+    bool align = column + widest <= l->width;
+    for (uint32_t i = first; i < last; i++) {
+      strbuf_put_n(&aligned, l->out->text + done, t[i].offset - done);
+      done = t[i].offset;
+      for (unsigned c = t[i].column; align && c < column; c++) strbuf_putc(&aligned, ' ');
+    }
+  }
+  strbuf_put_n(&aligned, l->out->text + done, l->out->len - done);
+  *l->out = aligned;
 }
 
 void doc_layout(const Doc *doc, unsigned width, StrBuf *out) {
@@ -186,6 +234,9 @@ void doc_layout(const Doc *doc, unsigned width, StrBuf *out) {
     case DOC_TEXT:
     case DOC_LINE_TEXT:
       put_text(&l, e.doc->text);
+      break;
+    case DOC_TRAILING:
+      put_trailing(&l, e.doc->text);
       break;
     case DOC_SPACE:
       if (flat)
@@ -214,4 +265,5 @@ void doc_layout(const Doc *doc, unsigned width, StrBuf *out) {
       break;
     }
   }
+  align_trailing(&l);
 }

@@ -15,6 +15,9 @@ typedef struct Doc Doc;
 Doc *doc_text(Arena *arena, const char *text);
 /* Text to the end of the line (a comment): a group that holds it breaks. */
 Doc *doc_line_text(Arena *arena, const char *text);
+/* The same, two blanks behind other text; on lines one after the other they start in one column
+ * where the width allows it. */
+Doc *doc_trailing(Arena *arena, const char *text);
 Doc *doc_space(Arena *arena); /* a space, or a line end when its group breaks */
 Doc *doc_soft(Arena *arena);  /* nothing, or a line end when its group breaks */
 Doc *doc_hard(Arena *arena);  /* always a line end; groups around it break */

@@ -24,19 +24,23 @@ static const Span *peek_comment(const Printer *p) {
              : NULL;
 }
 
-static Doc *take_comment(Printer *p) {
+/* The text of the next comment, which is taken. */
+static const char *take_comment(Printer *p) {
   Span span = p->file->comments.data[p->next_comment++];
   uint32_t end = span.end;
   while (end > span.start && strchr(" \t\r", p->source->text[end - 1])) end--;
   p->last_end = span.end;
-  return doc_line_text(p->arena,
-                       arena_strndup(p->arena, p->source->text + span.start, end - span.start));
+  return arena_strndup(p->arena, p->source->text + span.start, end - span.start);
+}
+
+static Doc *take_own_line(Printer *p) {
+  return doc_line_text(p->arena, take_comment(p));
 }
 
 Doc *print_comments_before(Printer *p, uint32_t offset) {
   Doc *d = NULL;
   for (const Span *c; (c = peek_comment(p)) && c->start < offset;)
-    d = d ? CAT(d, HARD, take_comment(p)) : take_comment(p);
+    d = d ? CAT(d, HARD, take_own_line(p)) : take_own_line(p);
   return d;
 }
 
@@ -46,7 +50,7 @@ static Doc *take_trailing(Printer *p, uint32_t offset) {
   if (!c || c->start < offset) return NULL;
   for (uint32_t i = offset; i < c->start; i++)
     if (!strchr(" \t,", p->source->text[i])) return NULL;
-  return CAT(T("  "), take_comment(p));
+  return doc_trailing(p->arena, take_comment(p));
 }
 
 /* A comment right behind the '{' of a block that starts before `offset`. */
@@ -55,7 +59,7 @@ static Doc *take_behind_brace(Printer *p, uint32_t offset) {
   if (!c || c->start >= offset) return NULL;
   uint32_t i = c->start;
   while (i > 0 && strchr(" \t", p->source->text[i - 1])) i--;
-  return i > 0 && p->source->text[i - 1] == '{' ? CAT(T("  "), take_comment(p)) : NULL;
+  return i > 0 && p->source->text[i - 1] == '{' ? doc_trailing(p->arena, take_comment(p)) : NULL;
 }
 
 static bool has_text(const Printer *p, Span span) {
@@ -117,7 +121,7 @@ static bool add_comments(Printer *p, Lines *lines, uint32_t offset, bool blank) 
   bool any = false;
   for (const Span *c; (c = peek_comment(p)) && c->start < offset; any = true) {
     separate(p, lines, c->start, blank && !any);
-    add_line(p, lines, take_comment(p));
+    add_line(p, lines, take_own_line(p));
   }
   return any;
 }
@@ -291,10 +295,13 @@ static Doc *print_stmt(Printer *p, const Stmt *s) {
   case STMT_FOR:
     d = CAT(T("for "), T(s->as.for_.var.text), T(" in "), print_expr(p, s->as.for_.list), T(" "));
     return CAT(d, print_block(p, &s->as.for_.body, s->span.end));
-  case STMT_ASSERT:
+  case STMT_ASSERT: {
     d = CAT(T("assert "), print_expr(p, s->as.assert_.condition));
     if (!s->as.assert_.message) return d;
-    return CAT(d, T(", "), print_expr(p, s->as.assert_.message));
+    Doc *message = print_expr(p, s->as.assert_.message);
+    message = CAT(doc_space(p->arena), message);
+    return doc_group(p->arena, CAT(d, T(","), doc_nest(p->arena, PRINT_INDENT, message)));
+  }
   case STMT_ON:
     d = CAT(T("on "), print_postfix(p, s->as.on.mesh), T(" "));
     return CAT(d, print_block(p, &s->as.on.body, s->span.end));

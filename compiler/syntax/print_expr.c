@@ -185,8 +185,9 @@ static Doc *binary(Printer *p, const Expr *e) {
   Level level = binary_ops[e->as.binary.op].level;
   bool power = level == LEVEL_POWER, compare = level == LEVEL_COMPARE;
   Doc *left = at_level(p, e->as.binary.left, power ? LEVEL_OPERAND : compare ? LEVEL_ADD : level);
-  Doc *right = at_level(p, e->as.binary.right, power ? LEVEL_UNARY : level + 1);
-  if (level_of(e->as.binary.right) != level) right = doc_group(p->arena, right);
+  if (level_of(e->as.binary.left) != level) left = doc_group(p->arena, left);
+  Doc *right =
+      doc_group(p->arena, at_level(p, e->as.binary.right, power ? LEVEL_UNARY : level + 1));
   if (power) return CAT(left, T(" ** "), right);
   return CAT(left, T(" "), T(binary_ops[e->as.binary.op].text),
              doc_nest(p->arena, 2 * PRINT_INDENT, CAT(doc_space(p->arena), right)));
