@@ -1,27 +1,144 @@
-/* Variables in files: see state.h. */
+/* Variables and whole checkpoints: see state.h.
+ *
+ * A checkpoint is FILE and one file in FILE.state/. FILE's metadata holds the progress and names
+ * that second file, which is written first under a name of its own: the rename of FILE is the
+ * moment at which the new checkpoint replaces the old one, and a crash before or after it leaves a
+ * whole one. Files in FILE.state/ that FILE does not name are removed after it.
+ */
 #include "state/state.h"
 
-#include "comm/errors.h"
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
-static int absent(RtComm *comm, const char *path) {
-  return dtm_rt_fail(comm, RT_BAD_DATA, "%s: checkpoints are not there yet", path);
+#include "comm/errors.h"
+#include "state/files.h"
+
+enum { PATH_ROOM = 4096, NUMBER = 24 };
+
+static bool is_model(const AbiVar *v) {
+  return v->kind == ABI_VAR_PARAM || v->kind == ABI_VAR_BUFFER;
+}
+static bool is_optimizer(const AbiVar *v) {
+  return v->kind == ABI_VAR_OPTIMIZER;
+}
+
+static int open_store(RtComm *comm, const char *path, StStore *store) {
+  char why[ST_WHY];
+  return dtm_rt_st_open(store, path, why) ? 0 : dtm_rt_fail(comm, RT_BAD_DATA, "%s", why);
 }
 
 int dtm_rt_state_load(RtComm *comm, const Image *image, const char *path) {
-  (void)image;
-  return absent(comm, path);
+  StStore store;
+  uint32_t all;
+  int status = open_store(comm, path, &store);
+  if (status) return status;
+  status = dtm_rt_load_vars(comm, image, &(LoadSetup){path, is_model}, &store);
+  dtm_rt_st_close(&store);
+  return status ? status : comm->ops->agree(comm, 0, &all);
 }
+
+static int save_model(RtComm *comm, const Image *image, const char *path,
+                      const char *const *metadata, size_t nmetadata) {
+  const SaveSetup setup = {path, is_model, metadata, nmetadata};
+  return dtm_rt_save_vars(comm, image, &setup);
+}
+
 int dtm_rt_state_save(RtComm *comm, const Image *image, const char *path) {
-  (void)image;
-  return absent(comm, path);
+  static const char *const metadata[] = {"format", "pt", STATE_MARK, "1"};
+  return save_model(comm, image, path, metadata, 2);
 }
+
+static bool state_path(char out[PATH_ROOM], const char *path, const char *name) {
+  return snprintf(out, PATH_ROOM, "%s.state/%s", path, name) < PATH_ROOM;
+}
+
+/* Removes what earlier saves left in FILE.state/. */
+static void clean_folder(const char *path, const char *keep) {
+  char folder[PATH_ROOM], file[PATH_ROOM];
+  if (!state_path(folder, path, "")) return;
+  DIR *d = opendir(folder);
+  if (!d) return;
+  for (struct dirent *e; (e = readdir(d));)
+    if (strncmp(e->d_name, "optimizer-", 10) == 0 && strcmp(e->d_name, keep) != 0 &&
+        state_path(file, path, e->d_name))
+      unlink(file);
+  closedir(d);
+}
+
 int dtm_rt_checkpoint_save(RtComm *comm, const Image *image, const char *path,
                            const RtProgress *progress) {
-  (void)image, (void)progress;
-  return absent(comm, path);
+  char name[64], state[PATH_ROOM], folder[PATH_ROOM], step[NUMBER], epoch[NUMBER], batch[NUMBER];
+  char seed[NUMBER];
+  struct timespec now = {0};
+  if (comm->rank == 0) clock_gettime(CLOCK_REALTIME, &now);
+  uint64_t id = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+  int status = comm->ops->broadcast_host(comm, &id, sizeof id, 0);
+  if (status) return status;
+  snprintf(name, sizeof name, "optimizer-%" PRId64 "-%" PRIx64 ".safetensors", progress->step, id);
+  if (!state_path(state, path, name) || !state_path(folder, path, ""))
+    return dtm_rt_fail(comm, RT_USAGE, "the path to save to is too long");
+  if (comm->rank == 0 && mkdir(folder, 0777) != 0 && errno != EEXIST)
+    return dtm_rt_fail(comm, RT_BAD_DATA, "cannot save %s: cannot make folder %s: %s", path, folder,
+                       strerror(errno));
+  snprintf(step, sizeof step, "%" PRId64, progress->step);
+  snprintf(epoch, sizeof epoch, "%" PRId64, progress->epoch);
+  snprintf(batch, sizeof batch, "%" PRId64, progress->batch);
+  snprintf(seed, sizeof seed, "%" PRIu64, progress->seed);
+  const char *const metadata[] = {"format", "pt",    STATE_MARK,  "1",     "step",
+                                  step,     "epoch", epoch,       "batch", batch,
+                                  "seed",   seed,    "optimizer", name};
+  const SaveSetup optimizer = {state, is_optimizer, metadata, 2};
+  status = dtm_rt_save_vars(comm, image, &optimizer);
+  if (!status) status = save_model(comm, image, path, metadata, 7);
+  if (!status && comm->rank == 0) clean_folder(path, name);
+  return status;
 }
+
+/* A number of the metadata; false when it is absent or damaged. */
+static bool get_number(const StStore *store, const char *key, int64_t *out) {
+  const char *text = dtm_rt_st_metadata(store, key);
+  char *end;
+  if (!text || !*text) return false;
+  errno = 0;
+  *out = (int64_t)(*text == '-' ? (uint64_t)strtoll(text, &end, 10) : strtoull(text, &end, 10));
+  return errno == 0 && *end == 0;
+}
+
 int dtm_rt_checkpoint_load(RtComm *comm, const Image *image, const char *path,
                            RtProgress *progress) {
-  (void)image, (void)progress;
-  return absent(comm, path);
+  StStore model, optimizer;
+  char state[PATH_ROOM];
+  uint32_t all;
+  int64_t seed = 0;
+  int status = open_store(comm, path, &model);
+  if (status) return status;
+  RtProgress p = {0};
+  const char *name = dtm_rt_st_metadata(&model, "optimizer");
+  if (!name || strchr(name, '/') || !state_path(state, path, name) ||
+      !get_number(&model, "step", &p.step) || !get_number(&model, "epoch", &p.epoch) ||
+      !get_number(&model, "batch", &p.batch) || !get_number(&model, "seed", &seed) || p.step < 0 ||
+      p.epoch < 0 || p.batch < 0) {
+    status = dtm_rt_fail(comm, RT_BAD_DATA,
+                         "%s holds a model but no state of its training; start from it with --load "
+                         "instead of --resume",
+                         path);
+  } else {
+    p.seed = (uint64_t)seed;
+    status = open_store(comm, state, &optimizer);
+    if (!status) {
+      status = dtm_rt_load_vars(comm, image, &(LoadSetup){state, is_optimizer}, &optimizer);
+      dtm_rt_st_close(&optimizer);
+    }
+    if (!status) status = dtm_rt_load_vars(comm, image, &(LoadSetup){path, is_model}, &model);
+  }
+  dtm_rt_st_close(&model);
+  if (!status) *progress = p;
+  return status ? status : comm->ops->agree(comm, 0, &all);
 }

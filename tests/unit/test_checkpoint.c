@@ -1,0 +1,431 @@
+/* Checkpoints on forked ranks: saved on one mesh, loaded on every other, bit by bit; damaged and
+ * foreign files; a full disk; crashes between writes. */
+#include <check.h>
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "comm/errors.h"
+#include "comm/local.h"
+#include "runtime/abi/blocks.h"
+#include "runtime/abi/number.h"
+#include "state/safetensors.h"
+#include "state/state.h"
+#include "state/var_block.h"
+
+enum { ARENA = 1 << 20, NVARS = 9 };
+
+/* --- a program's variables on a mesh ------------------------------------------------------------
+ */
+typedef struct World {
+  const char *name;
+  uint32_t naxes;
+  int64_t size[2];
+} World;
+static const World worlds[] = {
+    {"1", 1, {1}}, {"2", 1, {2}}, {"3", 1, {3}}, {"2x2", 2, {2, 2}}, {"1x4", 2, {1, 4}}};
+enum { NWORLDS = sizeof worlds / sizeof *worlds };
+
+typedef struct Program {
+  AbiHeader header;
+  AbiMesh mesh[2];
+  int32_t ranks[8];
+  AbiType types[NVARS + 1];
+  AbiVar vars[NVARS];
+  Image image;
+} Program;
+
+/* name, kind, dtype, rank, shape, dim of axis 0, dim of axis 1 (-1 Replicate, -2 Partial(sum), -3
+ * Partial(max)), chunks */
+static const struct {
+  const char *name;
+  uint32_t kind, dtype, rank;
+  int64_t shape[3];
+  int at[2];
+  int64_t chunks;
+} declared[NVARS] = {
+    {"w", ABI_VAR_PARAM, ABI_F32, 2, {5, 7}, {0, 1}, 1},
+    {"nested", ABI_VAR_PARAM, ABI_F32, 2, {5, 3}, {0, 0}, 1}, /* empty shards */
+    {"scale", ABI_VAR_PARAM, ABI_F64, 0, {0}, {-1, -1}, 1},
+    {"half", ABI_VAR_PARAM, ABI_BF16, 3, {2, 3, 8}, {2, 1}, 1},
+    {"bias", ABI_VAR_PARAM, ABI_F32, 1, {6}, {-2, 0}, 1},
+    {"qkv", ABI_VAR_PARAM, ABI_F32, 2, {36, 2}, {0, -1}, 3},
+    {"table", ABI_VAR_BUFFER, ABI_I64, 1, {9}, {-3, 0}, 1},
+    {"w.m", ABI_VAR_OPTIMIZER, ABI_F32, 2, {5, 7}, {0, 1}, 1},
+    {"grad", ABI_VAR_ACCUMULATOR, ABI_F32, 1, {4}, {-1, -1}, 1},
+};
+
+/* Strings of the image: all names, at fixed places. */
+static char strings[1024];
+static uint32_t strings_n;
+static uint32_t string(const char *s) {
+  for (uint32_t i = 1; i < strings_n; i += (uint32_t)strlen(strings + i) + 1)
+    if (strcmp(strings + i, s) == 0) return i;
+  if (!strings_n) strings_n = 1;
+  uint32_t at = strings_n;
+  strcpy(strings + at, s);
+  strings_n += (uint32_t)strlen(s) + 1;
+  return at;
+}
+
+static void program_init(Program *p, const World *w) {
+  memset(p, 0, sizeof *p);
+  p->mesh[1] = (AbiMesh){.naxes = w->naxes, .size = {w->size[0], w->size[1]}, .nranks = 1};
+  for (uint32_t a = 0; a < w->naxes; a++) p->mesh[1].nranks *= w->size[a];
+  for (int i = 0; i < 8; i++) p->ranks[i] = i;
+  uint64_t offset = 64;
+  for (uint32_t i = 0; i < NVARS; i++) {
+    AbiType *t = &p->types[i + 1];
+    *t = (AbiType){.dtype = declared[i].dtype, .rank = declared[i].rank, .mesh = 1};
+    memcpy(t->shape, declared[i].shape, sizeof declared[i].shape);
+    for (uint32_t a = 0; a < w->naxes; a++) {
+      int d = declared[i].at[a];
+      if (w->size[a] == 1 || d == -1) continue;
+      if (d < 0)
+        t->at[a] = (AbiPlace){.kind = ABI_PARTIAL, .op = d == -2 ? ABI_SUM : ABI_MAX};
+      else
+        t->at[a] = (AbiPlace){.kind = ABI_SHARD,
+                              .dim = (uint8_t)d,
+                              .order = a == 1 && declared[i].at[0] == d && w->size[0] > 1};
+    }
+    p->vars[i] = (AbiVar){.kind = declared[i].kind,
+                          .name = string(declared[i].name),
+                          .type = i + 1,
+                          .chunks = declared[i].chunks,
+                          .offset = offset,
+                          .source = string("t.dtm:1:1")};
+    offset += 4096;
+  }
+  p->image = (Image){.header = &p->header,
+                     .string = strings,
+                     .string_count = sizeof strings,
+                     .mesh = p->mesh,
+                     .mesh_count = 2,
+                     .rank = p->ranks,
+                     .rank_count = 8,
+                     .type = p->types,
+                     .type_count = NVARS + 1,
+                     .var = p->vars,
+                     .var_count = NVARS};
+}
+
+/* Element g of the full tensor of variable i; exact in bf16. */
+static double value(uint32_t i, int64_t g) {
+  return (double)(i * 16) + (double)(g % 64) * 0.25 * (declared[i].dtype == ABI_I64 ? 4 : 1);
+}
+
+/* Index in the full tensor of each element of a rank's block, by brute force; returns the count. */
+static int64_t block_indices(const Program *p, uint32_t i, int64_t rank, int64_t *out) {
+  const AbiType *t = &p->types[i + 1];
+  int64_t coord[ABI_MAX_AXES], n = 0, total = 1, chunks = declared[i].chunks;
+  abi_coords(&p->mesh[1], rank, coord);
+  for (uint32_t d = 0; d < t->rank; d++) total *= t->shape[d];
+  for (int64_t g = 0; g < total; g++) {
+    int64_t rest = g;
+    bool mine = true;
+    for (uint32_t d = t->rank; d-- > 0;) {
+      int64_t index = rest % t->shape[d], extent = t->shape[d], offset, local;
+      rest /= t->shape[d];
+      if (d == 0) {
+        extent /= chunks;
+        index %= extent;
+      }
+      abi_block_dim(extent, d, t->at, p->mesh[1].size, coord, &offset, &local);
+      mine &= index >= offset && index < offset + local;
+    }
+    if (mine) out[n++] = g;
+  }
+  return n;
+}
+
+/* --- ranks as processes
+ * --------------------------------------------------------------------------- */
+typedef int RankBody(RtComm *c, Program *p, const char *path);
+
+/* Runs `body` on all ranks; returns the largest exit status. What they print goes to `log`. */
+static char log_text[8192];
+static int run(const World *w, RankBody *body, const char *path) {
+  Program p;
+  program_init(&p, w);
+  LocalSegment segment;
+  LocalSetup setup = {(int32_t)p.mesh[1].nranks, ARENA, false};
+  ck_assert_int_eq(dtm_local_create(&setup, &segment), 0);
+  char name[] = "/tmp/dtm_test_log_XXXXXX";
+  int log = mkstemp(name);
+  unlink(name);
+  for (int r = 0; r < setup.world; r++)
+    if (fork() == 0) {
+      dup2(log, STDERR_FILENO);
+      RtComm *c = dtm_local_join(&segment, r, 1, 20);
+      int status = body(c, &p, path);
+      c->ops->destroy(c, status);
+      _exit(status);
+    }
+  int worst = 0;
+  for (int r = 0; r < setup.world; r++) {
+    int status;
+    ck_assert(wait(&status) > 0);
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 200;
+    if (code > worst) worst = code;
+  }
+  ssize_t n = pread(log, log_text, sizeof log_text - 1, 0);
+  log_text[n > 0 ? n : 0] = 0;
+  close(log);
+  close(segment.fd);
+  return worst;
+}
+
+static void fill(RtComm *c, Program *p) {
+  int64_t g[4096];
+  for (uint32_t i = 0; i < NVARS; i++) {
+    int64_t n = block_indices(p, i, c->rank, g), neutral;
+    VarBlock b;
+    dtm_rt_var_block(&p->image, i, c->rank, &b);
+    bool keeps = dtm_rt_var_keeps(&b, &neutral);
+    for (int64_t k = 0; k < n; k++)
+      abi_store(c->arena + p->vars[i].offset, declared[i].dtype, k, keeps ? value(i, g[k]) : 0);
+  }
+}
+
+/* 0, or 50 + the variable that is wrong. */
+static int compare(RtComm *c, Program *p, bool optimizer) {
+  int64_t g[4096];
+  for (uint32_t i = 0; i < NVARS; i++) {
+    if (declared[i].kind == ABI_VAR_ACCUMULATOR) continue;
+    if (declared[i].kind == ABI_VAR_OPTIMIZER && !optimizer) continue;
+    int64_t n = block_indices(p, i, c->rank, g);
+    bool first = true;
+    for (uint32_t a = 0; a < p->mesh[1].naxes; a++) {
+      int64_t coord[ABI_MAX_AXES];
+      abi_coords(&p->mesh[1], c->rank, coord);
+      AbiPlace at = p->types[i + 1].at[a];
+      if (at.kind == ABI_PARTIAL && at.op == ABI_SUM && coord[a]) first = false;
+    }
+    for (int64_t k = 0; k < n; k++)
+      if (abi_load(c->arena + p->vars[i].offset, declared[i].dtype, k) !=
+          (first ? value(i, g[k]) : 0))
+        return 50 + (int)i;
+  }
+  return 0;
+}
+
+static const RtProgress progress = {12, 3, 45, 0xfedcba9876543210ull};
+
+static int save_body(RtComm *c, Program *p, const char *path) {
+  fill(c, p);
+  /* Addends of a Partial may lie on any rank: 100 moves from coordinate 0 to the others. */
+  if (p->types[5].at[0].kind == ABI_PARTIAL) {
+    int64_t g[64], n = block_indices(p, 4, c->rank, g), coord[ABI_MAX_AXES];
+    abi_coords(&p->mesh[1], c->rank, coord);
+    for (int64_t k = 0; k < n; k++)
+      ((float *)(c->arena + p->vars[4].offset))[k] +=
+          coord[0] ? 100.0f : -100.0f * (float)(p->mesh[1].size[0] - 1);
+  }
+  int status = dtm_rt_checkpoint_save(c, &p->image, path, &progress);
+  return status ? status : compare(c, p, true);
+}
+
+static int resume_body(RtComm *c, Program *p, const char *path) {
+  RtProgress at;
+  int status = dtm_rt_checkpoint_load(c, &p->image, path, &at);
+  if (status) return status;
+  if (memcmp(&at, &progress, sizeof at) != 0) return 49;
+  return compare(c, p, true);
+}
+
+static int load_body(RtComm *c, Program *p, const char *path) {
+  int status = dtm_rt_state_load(c, &p->image, path);
+  return status ? status : compare(c, p, false);
+}
+
+static char folder[64], file[128];
+static void make_folder(void) {
+  strcpy(folder, "/tmp/dtm_test_ckpt_XXXXXX");
+  ck_assert_ptr_nonnull(mkdtemp(folder));
+  snprintf(file, sizeof file, "%s/model.safetensors", folder);
+}
+static void drop_folder(void) {
+  char command[128];
+  snprintf(command, sizeof command, "rm -rf '%s'", folder);
+  ck_assert_int_eq(system(command), 0);
+}
+static int count_files(const char *where) {
+  DIR *d = opendir(where);
+  int n = 0;
+  for (struct dirent *e; d && (e = readdir(d));) n += e->d_name[0] != '.';
+  if (d) closedir(d);
+  return n;
+}
+
+START_TEST(every_mesh) {
+  make_folder();
+  for (int from = 0; from < NWORLDS; from++) {
+    ck_assert_msg(run(&worlds[from], save_body, file) == 0, "%s", log_text);
+    for (int to = 0; to < NWORLDS; to++) {
+      int status = run(&worlds[to], resume_body, file);
+      ck_assert_msg(status == 0, "saved on %s, loaded on %s: %d %s", worlds[from].name,
+                    worlds[to].name, status, log_text);
+    }
+    ck_assert_int_eq(run(&worlds[3], load_body, folder), 0);
+    char state[160];
+    snprintf(state, sizeof state, "%s.state", file);
+    ck_assert_int_eq(count_files(state), 1); /* only the newest */
+    ck_assert_int_eq(count_files(folder), 2);
+  }
+  drop_folder();
+}
+END_TEST
+
+static void expect_refusal(int status, const char *text) {
+  ck_assert_msg(status == RT_BAD_DATA, "status %d: %s", status, log_text);
+  ck_assert_msg(strstr(log_text, text), "\"%s\" is not in: %s", text, log_text);
+  char *first = strstr(log_text, "error:");
+  ck_assert(first && !strstr(first + 1, "error:")); /* said once */
+}
+
+START_TEST(damaged) {
+  make_folder();
+  ck_assert_int_eq(run(&worlds[0], save_body, file), 0);
+  FILE *f = fopen(file, "rb");
+  static char bytes[8192];
+  size_t n = fread(bytes, 1, sizeof bytes, f);
+  fclose(f);
+  for (size_t cut = 0; cut < n; cut += cut < 200 ? 7 : 61) {
+    f = fopen(file, "wb");
+    fwrite(bytes, 1, cut, f);
+    fclose(f);
+    expect_refusal(run(&worlds[1], resume_body, file), file);
+  }
+  f = fopen(file, "wb");
+  fwrite(bytes, 1, n, f);
+  fclose(f);
+  ck_assert_int_eq(run(&worlds[1], resume_body, file), 0);
+  /* The state beside it gone. */
+  char command[256];
+  snprintf(command, sizeof command, "rm -r '%s.state'", file);
+  ck_assert_int_eq(system(command), 0);
+  expect_refusal(run(&worlds[1], resume_body, file), "No such file");
+  ck_assert_int_eq(run(&worlds[1], load_body, file), 0);
+  drop_folder();
+}
+END_TEST
+
+/* Writes a file of one-dim f32 tensors. */
+static void foreign_file(const char *const *names, const int64_t shapes[][2], size_t n) {
+  StEntry entries[16];
+  for (size_t i = 0; i < n; i++)
+    entries[i] = (StEntry){.name = names[i], .dtype = ABI_F32, .rank = 2, .shape = shapes[i]};
+  static const char *const metadata[] = {"format", "pt"};
+  size_t header_size;
+  uint64_t size;
+  unsigned char *header = dtm_rt_st_header(entries, n, metadata, 1, &header_size, &size);
+  FILE *f = fopen(file, "wb");
+  fwrite(header, 1, header_size, f);
+  for (uint64_t i = 0; i < (size - header_size) / 4; i++) {
+    float v = (float)i;
+    fwrite(&v, 4, 1, f);
+  }
+  fclose(f);
+  free(header);
+}
+
+/* Two variables: "w" under a foreign name, transposed there and f32 for bf16; "qkv" as it is. */
+static void make_foreign(Program *p) {
+  p->image.var_count = 2;
+  p->vars[0].foreign_name = string("hf.w");
+  p->vars[0].transposed = 1;
+  p->types[1].dtype = ABI_BF16;
+  p->vars[1].foreign_name = string("hf.qkv");
+}
+
+static int foreign_body(RtComm *c, Program *p, const char *path) {
+  make_foreign(p);
+  int status = dtm_rt_state_load(c, &p->image, path);
+  int64_t g[64], n = block_indices(p, 0, c->rank, g);
+  for (int64_t k = 0; k < n && !status; k++) {
+    int64_t i = g[k] / 7, j = g[k] % 7; /* stored as [7, 5] */
+    if (abi_load(c->arena + p->vars[0].offset, ABI_BF16, k) != (double)(j * 5 + i)) return 60;
+  }
+  return status;
+}
+
+START_TEST(foreign) {
+  make_folder();
+  foreign_file((const char *const[]){"hf.w", "hf.qkv", "extra"},
+               (const int64_t[][2]){{7, 5}, {5, 3}, {1, 1}}, 3);
+  for (int w = 0; w < NWORLDS; w++)
+    ck_assert_msg(run(&worlds[w], foreign_body, file) == 0, "%s", log_text);
+  ck_assert_ptr_nonnull(strstr(log_text, "extra"));
+  foreign_file((const char *const[]){"hf.w", "hf.qvk"}, (const int64_t[][2]){{7, 5}, {5, 3}}, 2);
+  expect_refusal(run(&worlds[1], foreign_body, file), "hf.qkv; the file has hf.qvk");
+  foreign_file((const char *const[]){"hf.w", "hf.qkv"}, (const int64_t[][2]){{5, 7}, {5, 3}}, 2);
+  expect_refusal(run(&worlds[1], foreign_body, file), "\"hf.w\" is F32[5, 7], but w");
+  expect_refusal(run(&worlds[1], resume_body, file), "--load instead of --resume");
+  drop_folder();
+}
+END_TEST
+
+/* A full disk, as a limit on the size of files: the old file stays, nothing is left over. */
+static int full_body(RtComm *c, Program *p, const char *path) {
+  signal(SIGXFSZ, SIG_IGN);
+  struct rlimit limit = {600, 600};
+  setrlimit(RLIMIT_FSIZE, &limit);
+  return save_body(c, p, path);
+}
+
+START_TEST(full_disk) {
+  make_folder();
+  ck_assert_int_eq(run(&worlds[3], save_body, file), 0);
+  expect_refusal(run(&worlds[3], full_body, file), "free some space");
+  ck_assert_int_eq(run(&worlds[1], resume_body, file), 0);
+  ck_assert_int_eq(count_files(folder), 2);
+  char path[160];
+  snprintf(path, sizeof path, "%s/absent/model.safetensors", folder);
+  expect_refusal(run(&worlds[3], save_body, path), "No such file");
+  drop_folder();
+}
+END_TEST
+
+/* Killed while a new checkpoint is half-written: the old one is whole. */
+START_TEST(crashed) {
+  make_folder();
+  ck_assert_int_eq(run(&worlds[3], save_body, file), 0);
+  char path[256];
+  snprintf(path, sizeof path, "%s.partial", file);
+  FILE *f = fopen(path, "wb");
+  fputs("half", f);
+  fclose(f);
+  snprintf(path, sizeof path, "%s.state/optimizer-13-1.safetensors", file);
+  f = fopen(path, "wb");
+  fputs("half", f);
+  fclose(f);
+  ck_assert_int_eq(run(&worlds[2], resume_body, file), 0);
+  ck_assert_int_eq(run(&worlds[2], save_body, file), 0);
+  ck_assert_int_eq(run(&worlds[4], resume_body, file), 0);
+  snprintf(path, sizeof path, "%s.state", file);
+  ck_assert_int_eq(count_files(path), 1);
+  drop_folder();
+}
+END_TEST
+
+int main(void) {
+  Suite *s = suite_create("checkpoint");
+  TCase *c = tcase_create("checkpoint");
+  tcase_set_timeout(c, 60);
+  tcase_add_test(c, every_mesh);
+  tcase_add_test(c, damaged);
+  tcase_add_test(c, foreign);
+  tcase_add_test(c, full_disk);
+  tcase_add_test(c, crashed);
+  suite_add_tcase(s, c);
+  SRunner *r = srunner_create(s);
+  srunner_run_all(r, CK_NORMAL);
+  int failed = srunner_ntests_failed(r);
+  srunner_free(r);
+  return failed != 0;
+}
