@@ -43,7 +43,9 @@ bool dtm_rt_reduces(int dtype, int op) {
 
 void dtm_rt_comm_place(RtComm *c, RtPlace place) {
   c->place = place;
-  c->ops->publish(c);
+  if (c->world > 1) {
+    c->ops->publish(c);
+  }
 }
 
 void dtm_rt_comm_tick(RtComm *c) {

@@ -1,11 +1,10 @@
 /* What this process may use of the machine: processors and memory, within its control group. */
 #include "comm/local.h"
 
-#include <sched.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* First line of a file of our control group (cgroup v2) in `text`; false when there is none. */
 static bool cgroup_read(const char *file, char *text, size_t size) {
@@ -30,9 +29,7 @@ static bool cgroup_read(const char *file, char *text, size_t size) {
 }
 
 int dtm_rt_cores(void) {
-  cpu_set_t set;
-  int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
-                                                          : (int)sysconf(_SC_NPROCESSORS_ONLN);
+  int cores = omp_get_num_procs(); /* of the process, also when OpenMP has pinned this thread */
   char text[64];
   long quota, period;
   /* "max 100000" has no first number: no limit. */

@@ -5,6 +5,7 @@
 #include "comm/local.h"
 #include "comm/meet.h"
 #include "comm/mpi.h"
+#include "core/affinity.h"
 #include "core/launcher.h"
 #include "core/supervise.h"
 
@@ -101,6 +102,9 @@ static int join(const RtLaunch *launch, const LocalSegment *segment, int32_t ran
 
 /* One memory segment, forked ranks. */
 static int launch_alone(const RtLaunch *launch, RtComm **comm) {
+  if (launch->world > 1) {
+    dtm_rt_affinity_unbind();
+  }
   LocalSegment segment;
   LocalSetup setup = {launch->world, launch->arena_size, launch->world > 1};
   int status = check_memory(launch, launch->world), error = 0;

@@ -336,7 +336,11 @@ void dtm_rt_log_metric(RtLog *log, const char *split, const char *name, double v
   } else {
     char text[32];
     bar_clear(log);
-    fprintf(out, "%s %s %s\n", split, name, value_text(value, text));
+    fprintf(out, "%s %s %s", split, name, value_text(value, text));
+    if (step < log->s.total_steps) {
+      fprintf(out, " at step %lld", (long long)step);
+    }
+    fputc('\n', out);
   }
   fflush(out);
 }

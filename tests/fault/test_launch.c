@@ -1,12 +1,14 @@
 /* Ranks that die, hang, fail or do not match: the job ends with the right exit code and one message
  * that names rank, step, operation and source line, and no process is left. */
 #include "comm/errors.h"
+#include "comm/local.h"
 #include "core/launch.h"
 
 #include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -686,7 +688,47 @@ START_TEST(too_large) {
 }
 END_TEST
 
+/* --- Processors --------------------------------------------------------------------------------
+ */
+
+/* Says how many processors a rank may run on. */
+static int count_processors(RtComm *c) {
+  cpu_set_t set;
+  sched_getaffinity(0, sizeof set, &set);
+  fprintf(stderr, "rank %d: %d of %d\n", (int)c->rank, CPU_COUNT(&set), dtm_rt_cores());
+  return 0;
+}
+
+static void count_process(void) {
+  JobSetup setup = {.world = 2, .deadline = 5, .as_rank = -1, .body = count_processors};
+  job_main(&setup, -1, RT_TRANSPORT_AUTO);
+}
+
+/* OMP_PROC_BIND must not put all ranks on the first processors. */
+START_TEST(not_pinned) {
+  char self[1024], command[1200], text[512], rank[32];
+  ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+  ck_assert_int_gt(n, 0);
+  self[n] = 0;
+  snprintf(command, sizeof command, "DTM_TEST_PROCESSORS=1 OMP_PROC_BIND=%s '%s' 2>&1",
+           _i ? "spread" : "false", self);
+  FILE *f = popen(command, "r");
+  ck_assert(f != NULL);
+  text[fread(text, 1, sizeof text - 1, f)] = 0;
+  ck_assert_int_eq(pclose(f), 0);
+  cpu_set_t set;
+  sched_getaffinity(0, sizeof set, &set);
+  for (int r = 0; r < 2; r++) {
+    snprintf(rank, sizeof rank, "rank %d: %d of ", r, CPU_COUNT(&set));
+    ck_assert_msg(strstr(text, rank), "no \"%s\" in %s", rank, text);
+  }
+}
+END_TEST
+
 int main(void) {
+  if (getenv("DTM_TEST_PROCESSORS")) {
+    count_process();
+  }
   if (getenv("DTM_TEST_MPI")) {
     mpi_process(getenv("DTM_TEST_MPI"));
   }
@@ -706,6 +748,7 @@ int main(void) {
   tcase_add_loop_test(tc, asked_to_stop, 0, 4);
   tcase_add_test(tc, second_interrupt_kills);
   tcase_add_test(tc, one_rank);
+  tcase_add_loop_test(tc, not_pinned, 0, 2);
   suite_add_tcase(suite, tc);
   tc = tcase_create("joined");
   tcase_set_timeout(tc, 60);
