@@ -1,0 +1,86 @@
+/* `dtmc check`: shapes and placements of programs on one or several meshes, without any device.
+ *
+ * A mesh of ones would hide placement errors, so each program is also elaborated with every size-1
+ * dim taken as 2; an error that only shows then is a warning (an error with --strict).
+ */
+#include <string.h>
+
+#include "driver/commands.h"
+#include "driver/fixes.h"
+
+static bool reported(const DiagSink *sink, const Diag *d) {
+  for (uint32_t i = 0; i < sink->diags.len; i++) {
+    const Diag *e = sink->diags.data[i];
+    if (e->code == d->code && memcmp(&e->span, &d->span, sizeof d->span) == 0) return true;
+  }
+  return false;
+}
+
+static void warn_hidden(Session *s, const DiagSink *hidden, const char *dims) {
+  for (uint32_t i = 0; i < hidden->diags.len; i++) {
+    const Diag *d = hidden->diags.data[i];
+    if (d->severity != SEV_ERROR || reported(&s->sink, d)) continue;
+    Diag *w = diag_emit(&s->sink, d->code, d->span, "would fail when %s > 1: %s", dims, d->message);
+    if (w->severity == SEV_ERROR) {
+      w->severity = SEV_WARNING;
+      s->sink.errors--;
+      s->sink.warnings++;
+    }
+    if (d->label) diag_label(&s->sink, w, "%s", d->label);
+    for (uint32_t l = 0; l < d->lines.len; l++) VEC_PUSH(&s->arena, &w->lines, d->lines.data[l]);
+  }
+}
+
+/* "tp", "dp or tp": the dims of size 1. NULL when there is none. */
+static const char *unit_dims(Session *s, const Mesh *mesh) {
+  StrBuf sb;
+  strbuf_init(&sb, &s->arena);
+  for (uint32_t a = 0; mesh && a < mesh->naxes; a++)
+    if (mesh->size[a] == 1) strbuf_printf(&sb, "%s%s", sb.len ? " or " : "", mesh->axis[a]);
+  return sb.len ? sb.text : NULL;
+}
+
+static bool check_one(Session *s, const char *path, const char *mesh) {
+  SemaOptions sema;
+  ConfigList config = {0};
+  if (!session_sema_options(s, path, mesh, &sema)) return false;
+  sema.config = &config;
+  Program *program = sema_run(&sema, &s->arena, &s->names, &s->sources, &s->sink);
+  fixes_verify(s, &sema);
+  if (option_given(&s->options, OPT_PRINT_CONFIG)) {
+    StrBuf sb;
+    strbuf_init(&sb, &s->arena);
+    sema_print_config(&config, &sb);
+    printf("%s%s\n", sb.text, program->world ? mesh_print(&s->arena, program->world) : "");
+  }
+  const char *dims = unit_dims(s, program->world);
+  if (!dims || s->sink.errors) return true;
+  DiagSink hidden;
+  diag_init(&hidden, &s->arena, &s->sources);
+  sema.assume_two = true;
+  sema.config = NULL;
+  sema_run(&sema, &s->arena, &s->names, &s->sources, &hidden);
+  warn_hidden(s, &hidden, dims);
+  return true;
+}
+
+int command_check(Session *s) {
+  const Options *o = &s->options;
+  if (!o->operands.len) {
+    fprintf(stderr, "dtmc: check needs a program: dtmc check FILE.dtm\n");
+    return EXIT_USAGE;
+  }
+  for (uint32_t i = 0; i < o->operands.len; i++) {
+    const char *meshes = option_value(o, OPT_MESH, "");
+    for (const char *p = meshes;;) {
+      const char *semicolon = strchr(p, ';');
+      size_t n = semicolon ? (size_t)(semicolon - p) : strlen(p);
+      const char *mesh = n ? arena_strndup(&s->arena, p, n) : NULL;
+      if (!check_one(s, o->operands.data[i], mesh)) return EXIT_USAGE;
+      if (!semicolon) break;
+      p = semicolon + 1;
+    }
+  }
+  if (option_given(o, OPT_DEPS) && !session_write_deps(s, o->operands.data[0])) return EXIT_ERRORS;
+  return session_finish(s);
+}

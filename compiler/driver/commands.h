@@ -1,0 +1,12 @@
+/* The commands of dtmc. Each returns an exit code. */
+#ifndef DTM_DRIVER_COMMANDS_H
+#define DTM_DRIVER_COMMANDS_H
+
+#include "driver/session.h"
+
+int command_compile(Session *s);
+int command_check(Session *s);
+int command_explain(Session *s);
+int command_fmt(Session *s);
+
+#endif

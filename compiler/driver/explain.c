@@ -1,0 +1,57 @@
+/* `dtmc explain`: a diagnostic by its code, the placements of an operator. */
+#include <string.h>
+
+#include "driver/commands.h"
+#include "ops/ops.h"
+
+static int list_diagnostics(void) {
+  for (int code = DIAG_NONE + 1; code < DIAG_COUNT; code++)
+    printf("%s  %s\n", diag_info((DiagCode)code)->code, diag_info((DiagCode)code)->title);
+  return EXIT_OK;
+}
+
+static int list_operators(void) {
+  for (int op = OP_NONE + 1; op < OP_COUNT; op++)
+    printf("%-22s %s\n", op_name((Op)op), op_info((Op)op)->doc);
+  return EXIT_OK;
+}
+
+static int explain_code(const char *code) {
+  DiagCode found = diag_by_code(code);
+  if (found == DIAG_NONE) {
+    fprintf(stderr, "dtmc: there is no diagnostic %s; see dtmc explain --list\n", code);
+    return EXIT_USAGE;
+  }
+  const DiagInfo *d = diag_info(found);
+  printf("%s: %s\n\n%s\n", d->code, d->title, d->explanation);
+  return EXIT_OK;
+}
+
+static int explain_operator(const char *name) {
+  Op op = op_by_name(name);
+  if (op != OP_NONE) {
+    printf("%s: %s\n", op_name(op), op_info(op)->doc);
+    return EXIT_OK;
+  }
+  const char *nearest = NULL;
+  unsigned best = 3;
+  for (int other = OP_NONE + 1; other < OP_COUNT; other++) {
+    unsigned d = edit_distance(name, op_name((Op)other), 2);
+    if (d < best) best = d, nearest = op_name((Op)other);
+  }
+  fprintf(stderr, "dtmc: there is no operator %s%s%s; see dtmc explain op --list\n", name,
+          nearest ? "; did you mean " : "", nearest ? nearest : "");
+  return EXIT_USAGE;
+}
+
+int command_explain(Session *s) {
+  const StringList *words = &s->options.operands;
+  bool list = option_given(&s->options, OPT_LIST);
+  bool about_op = words->len && strcmp(words->data[0], "op") == 0;
+  if (list) return about_op ? list_operators() : list_diagnostics();
+  if (about_op && words->len == 2) return explain_operator(words->data[1]);
+  if (!about_op && words->len == 1) return explain_code(words->data[0]);
+  fprintf(stderr, "dtmc: explain takes a code (dtmc explain DTM2004) or an operator (dtmc explain "
+                  "op linear)\n");
+  return EXIT_USAGE;
+}

@@ -1,0 +1,160 @@
+/* Verified, priced fixes: see fixes.h.
+ *
+ * A candidate redistributes one operand of one node. Verification is elaboration itself, with the
+ * candidate as overlay and a sink of its own, so a fix is judged by the very rules that found the
+ * fault. The price of the backward half comes from differentiating the program with the fix in
+ * place: the redistributes that autodiff derives carry the span of the forward node they mirror.
+ */
+#include "driver/fixes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "autodiff/autodiff.h"
+#include "ir/fix.h"
+#include "place/expand.h"
+
+enum { MAX_ERRORS_WITH_FIXES = 32 };
+
+typedef struct Fix {
+  const FixCandidate *candidate;
+  double cost;
+  const char *forward, *backward;
+} Fix;
+
+static bool same_error(const Diag *a, const Diag *b) {
+  return a->code == b->code && memcmp(&a->span, &b->span, sizeof a->span) == 0;
+}
+
+/* Every error of `now` was there before, and the one to cure is gone. */
+static bool cures(const DiagSink *before, const Diag *error, const DiagSink *now) {
+  for (uint32_t i = 0; i < now->diags.len; i++) {
+    const Diag *d = now->diags.data[i];
+    if (d->severity != SEV_ERROR) continue;
+    bool known = false;
+    for (uint32_t j = 0; j < before->diags.len; j++) known |= same_error(d, before->diags.data[j]);
+    if (!known || same_error(d, error)) return false;
+  }
+  return true;
+}
+
+static bool same_place(Span a, Span b) {
+  return a.file == b.file && a.start == b.start && a.end == b.end;
+}
+
+/* "all-gather 8.0 MiB + all-reduce ...", summed over the plans of backward redistributes with this
+ * span; adds their cost. */
+static const char *price_backward(Arena *arena, Program *program, const FixCandidate *fix,
+                                  double *cost) {
+  DiagSink quiet;
+  diag_init(&quiet, arena, program->sources);
+  PlanCache *plans = plan_cache_new(arena);
+  if (!program->train.graph) return "none";
+  expand_run(program);
+  if (!autodiff_run(program, plans, &quiet)) return "none";
+  const Graph *g = program->train.graph;
+  Topology topology = topology_default(fix->from.mesh);
+  StrBuf text;
+  strbuf_init(&text, arena);
+  for (NodeId id = 1; id < g->nodes.len; id++) {
+    const Node *n = graph_node(g, id);
+    if (n->op != OP_REDISTRIBUTE || n->phase == PHASE_FORWARD || !same_place(n->span, fix->text))
+      continue;
+    const RedistributePlan *plan =
+        place_plan(plans, value_type(g, n->operands[0]), value_type(g, n->first_result), &topology);
+    *cost += plan->cost;
+    if (plan->bytes_received == 0) continue;
+    strbuf_printf(&text, "%s%s", text.len ? " + " : "", place_describe(arena, plan));
+  }
+  return text.len ? text.text : "none";
+}
+
+static bool try_candidate(Session *s, const SemaOptions *sema, const Diag *error,
+                          const FixCandidate *candidate, Fix *fix) {
+  SemaOptions with = *sema;
+  with.overlay = candidate;
+  with.config = NULL;
+  DiagSink sink;
+  diag_init(&sink, &s->arena, &s->sources);
+  Program *program = sema_run(&with, &s->arena, &s->names, &s->sources, &sink);
+  if (!cures(&s->sink, error, &sink)) return false;
+  PlanCache *plans = plan_cache_new(&s->arena);
+  Topology topology = topology_default(candidate->from.mesh);
+  const RedistributePlan *forward = place_plan(plans, &candidate->from, &candidate->to, &topology);
+  if (forward->error) return false;
+  *fix = (Fix){.candidate = candidate,
+               .cost = forward->cost,
+               .forward = place_describe(&s->arena, forward),
+               .backward = NULL};
+  if (sink.errors == 0) fix->backward = price_backward(&s->arena, program, candidate, &fix->cost);
+  return true;
+}
+
+static int by_cost(const void *a, const void *b) {
+  double x = ((const Fix *)a)->cost, y = ((const Fix *)b)->cost;
+  return (x > y) - (x < y);
+}
+
+/* ".redistribute(tp: Replicate)": the axes whose placement changes. */
+static const char *call_text(Arena *arena, const FixCandidate *c) {
+  StrBuf sb;
+  strbuf_init(&sb, arena);
+  strbuf_puts(&sb, ".redistribute(");
+  bool first = true;
+  for (uint32_t a = 0; a < c->from.mesh->naxes; a++) {
+    Place to = c->to.layout.at[a];
+    if (memcmp(&to, &c->from.layout.at[a], sizeof to) == 0) continue;
+    strbuf_printf(&sb, "%s%s: %s", first ? "" : ", ", c->from.mesh->axis[a],
+                  place_print(arena, to));
+    first = false;
+  }
+  strbuf_putc(&sb, ')');
+  return sb.text;
+}
+
+/* A method call binds tighter than any operator, so all but calls, names, members and indexing need
+ * parentheses: those end in an identifier character, ')' or ']' and hold no operator outside
+ * brackets. */
+static bool needs_parentheses(const char *text, size_t n) {
+  int depth = 0;
+  for (size_t i = 0; i < n; i++) {
+    char ch = text[i];
+    if (ch == '(' || ch == '[') depth++;
+    if (ch == ')' || ch == ']') depth--;
+    if (depth == 0 && strchr("+-*/%<>=!&|? \n", ch)) return true;
+  }
+  return false;
+}
+
+static const char *paste_text(Session *s, const FixCandidate *c) {
+  const SourceFile *file = c->text.file ? sources_get(&s->sources, c->text.file) : NULL;
+  const char *call = call_text(&s->arena, c);
+  if (!file) return NULL;
+  const char *text = file->text + c->text.start;
+  size_t n = c->text.end - c->text.start;
+  bool wrap = needs_parentheses(text, n);
+  return arena_printf(&s->arena, "%s%.*s%s%s", wrap ? "(" : "", (int)n, text, wrap ? ")" : "",
+                      call);
+}
+
+static void add_help(Session *s, Diag *d, const Fix *fix) {
+  const char *paste = paste_text(s, fix->candidate);
+  const char *cost = fix->backward ? arena_printf(&s->arena, "forward %s, backward %s",
+                                                  fix->forward, fix->backward)
+                                   : arena_printf(&s->arena, "forward %s", fix->forward);
+  if (paste) diag_help(&s->sink, d, fix->candidate->text, paste, cost, "%s", paste);
+}
+
+void fixes_verify(Session *s, const SemaOptions *sema) {
+  uint32_t tried = 0;
+  for (uint32_t i = 0; i < s->sink.diags.len; i++) {
+    Diag *d = s->sink.diags.data[i];
+    if (d->severity != SEV_ERROR || !d->fixes.len || tried++ >= MAX_ERRORS_WITH_FIXES) continue;
+    Fix *fixes = ARENA_ARRAY(&s->arena, Fix, d->fixes.len);
+    uint32_t n = 0;
+    for (uint32_t f = 0; f < d->fixes.len; f++)
+      n += try_candidate(s, sema, d, d->fixes.data[f], &fixes[n]);
+    qsort(fixes, n, sizeof *fixes, by_cost);
+    for (uint32_t f = 0; f < n; f++) add_help(s, d, &fixes[f]);
+  }
+}

@@ -1,0 +1,60 @@
+/* dtmc: parse the command line, run one command, turn a crash of ours into a message. */
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "driver/commands.h"
+
+/* An internal error (a failed check that printed what it saw, or a crash) ends with its own code.
+ */
+static void on_internal_error(int sig) {
+  static const char crashed[] = "dtmc: internal error: the compiler crashed\n";
+  static const char remedy[] = "dtmc: this is a fault of the compiler, not of your program; please "
+                               "report it with the source and the command line\n";
+  ssize_t written = 0;
+  if (sig != SIGABRT) written += write(STDERR_FILENO, crashed, sizeof crashed - 1);
+  written += write(STDERR_FILENO, remedy, sizeof remedy - 1);
+  (void)written; /* nothing is left to do when standard error is gone */
+  _exit(EXIT_INTERNAL);
+}
+
+static int run(Session *s) {
+  switch (s->options.command) {
+  case CMD_COMPILE:
+    return command_compile(s);
+  case CMD_CHECK:
+    return command_check(s);
+  case CMD_EXPLAIN:
+  case CMD_TENSOR:
+    return command_explain(s);
+  case CMD_FMT:
+    return command_fmt(s);
+  }
+  return EXIT_USAGE;
+}
+
+int main(int argc, char **argv) {
+  signal(SIGABRT, on_internal_error);
+  signal(SIGSEGV, on_internal_error);
+  signal(SIGFPE, on_internal_error);
+  signal(SIGPIPE, SIG_IGN);
+  static Session s;
+  arena_init(&s.arena);
+  if (!options_parse(&s.options, &s.arena, argc, argv)) return EXIT_USAGE;
+  if (option_given(&s.options, OPT_VERSION)) {
+    puts("dtmc " DTM_VERSION);
+    return EXIT_OK;
+  }
+  if (option_given(&s.options, OPT_HELP) || argc == 1) {
+    options_help(argc == 1 ? stderr : stdout, s.options.command);
+    return argc == 1 ? EXIT_USAGE : EXIT_OK;
+  }
+  if (!session_init(&s)) return EXIT_USAGE;
+  int code = run(&s);
+  if (fflush(stdout) != 0 && code == EXIT_OK) {
+    fprintf(stderr, "dtmc: cannot write standard output\n");
+    code = EXIT_ERRORS;
+  }
+  arena_free(&s.arena);
+  return code;
+}

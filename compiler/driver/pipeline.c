@@ -1,0 +1,218 @@
+/* The pipeline: a table of passes and the loop that runs, verifies, prints and stops.
+ *
+ * A pass takes the program from one stage to the next. Passes never call passes.
+ */
+#include "driver/pipeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "codegen/codegen.h"
+#include "codegen/link.h"
+#include "driver/fixes.h"
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "place/expand.h"
+#include "spmd/spmd.h"
+#include "syntax/ast.h"
+
+/* A pass found the program in a state that earlier passes rule out. */
+static _Noreturn void internal_error(const char *pass, const char *fault) {
+  fprintf(stderr, "dtmc: internal error in pass %s: %s\n", pass, fault);
+  abort();
+}
+
+static bool run_sema(Compilation *c) {
+  Session *s = c->session;
+  c->program = sema_run(&c->sema, &s->arena, &s->names, &s->sources, &s->sink);
+  fixes_verify(s, &c->sema);
+  return s->sink.errors == 0;
+}
+
+static bool run_expand(Compilation *c) {
+  expand_run(c->program);
+  return true;
+}
+
+static bool run_autodiff(Compilation *c) {
+  return autodiff_run(c->program, c->plans, &c->session->sink);
+}
+
+static bool run_spmd(Compilation *c) {
+  const char *fault = spmd_run(c->program, c->plans);
+  if (fault) internal_error("spmd", fault);
+  return true;
+}
+
+static bool run_fuse(Compilation *c) {
+  const Program *p = c->program;
+  const Graph *graphs[NBLOCKS] = {p->init, p->train.graph, p->eval.graph, p->infer.graph};
+  FuseOptions options = {.enabled = !option_given(&c->session->options, OPT_NO_FUSE)};
+  for (int b = 0; b < NBLOCKS; b++)
+    if (graphs[b]) c->fused[b] = fuse_run(&c->session->arena, graphs[b], &c->kernels, &options);
+  return true;
+}
+
+static bool run_plan(Compilation *c) {
+  char *absolute = realpath(c->sema.main_path, NULL); /* NULL when the file is gone by now */
+  PlanOptions options = {
+      .path = arena_strdup(&c->session->arena, absolute ? absolute : c->sema.main_path),
+      .compiler = "dtmc " DTM_VERSION,
+      .reuse = !option_given(&c->session->options, OPT_NO_REUSE)};
+  free(absolute);
+  c->plan = plan_run(&c->session->arena, c->program, c->fused, c->kernels.kernels.len, &options);
+  return true;
+}
+
+static bool emit_code(Compilation *c, CodegenOutput output, const CodegenImage *image,
+                      const void **bytes, size_t *size) {
+  const Options *o = &c->session->options;
+  CodegenOptions options = {.march = option_value(o, OPT_MARCH, NULL),
+                            .verify = option_given(o, OPT_VERIFY)};
+  const char *error = NULL;
+  if (codegen_emit(&c->session->arena, c->kernels.kernels.data, c->kernels.kernels.len, image,
+                   &options, output, bytes, size, &error))
+    return true;
+  diag_emit(&c->session->sink, DIAG_CODEGEN, (Span){0}, "%s", error);
+  return false;
+}
+
+static bool run_codegen(Compilation *c) {
+  CodegenImage image = {c->plan->image, c->plan->image_size};
+  return emit_code(c, CODEGEN_OBJECT, &image, &c->object, &c->object_size);
+}
+
+static bool run_link(Compilation *c) {
+  LinkOptions options = {.output = c->output, .runtime_dir = c->session->library};
+  const char *error = NULL;
+  if (link_executable(&c->session->arena, c->object, c->object_size, &options, &error)) return true;
+  diag_emit(&c->session->sink, DIAG_LINK, (Span){0}, "%s", error);
+  return false;
+}
+
+/* Every source file that was read, as the parser sees it. */
+static void print_ast(Compilation *c) {
+  Session *s = c->session;
+  for (uint32_t id = 1; id <= s->sources.files.len; id++)
+    ast_print(NULL, ast_parse(&s->arena, &s->names, &s->sink, id), &c->emitted);
+}
+
+static void print_program(Compilation *c) {
+  program_print(&c->emitted, c->program);
+}
+
+static void print_fused(Compilation *c) {
+  for (int b = 0; b < NBLOCKS; b++)
+    if (c->fused[b]) fuse_print(&c->emitted, c->fused[b]);
+}
+
+static void print_kernels(Compilation *c) {
+  for (uint32_t k = 0; k < c->kernels.kernels.len; k++)
+    kernel_print(&c->emitted, c->kernels.kernels.data[k]);
+}
+
+static void print_plan(Compilation *c) {
+  plan_print(&c->emitted, c->plan);
+}
+
+static void print_code(Compilation *c, CodegenOutput output) {
+  const void *bytes;
+  size_t size;
+  if (emit_code(c, output, NULL, &bytes, &size)) strbuf_put_n(&c->emitted, bytes, size);
+}
+static void print_llvm(Compilation *c) {
+  print_code(c, CODEGEN_LLVM);
+}
+static void print_asm(Compilation *c) {
+  print_code(c, CODEGEN_ASM);
+}
+
+static const char *verify_stage(Compilation *c, GraphStage stage, const char *pass) {
+  return verify_program(&c->session->arena, c->program, stage, pass, infer_check);
+}
+static const char *verify_graph(Compilation *c) {
+  return verify_stage(c, GRAPH_ELABORATED, "elaborate");
+}
+static const char *verify_explicit(Compilation *c) {
+  return verify_stage(c, GRAPH_EXPLICIT, "expand");
+}
+static const char *verify_grad(Compilation *c) {
+  return verify_stage(c, GRAPH_GRAD, "autodiff");
+}
+static const char *verify_local(Compilation *c) {
+  return verify_stage(c, GRAPH_LOCAL, "spmd");
+}
+
+static const char *verify_fused(Compilation *c) {
+  for (int b = 0; b < NBLOCKS; b++) {
+    const char *fault = c->fused[b] ? fuse_verify(&c->session->arena, c->fused[b]) : NULL;
+    if (fault) return fault;
+  }
+  for (uint32_t k = 0; k < c->kernels.kernels.len; k++) {
+    const char *fault = kernel_verify(&c->session->arena, c->kernels.kernels.data[k]);
+    if (fault) return fault;
+  }
+  return NULL;
+}
+
+typedef struct Pass {
+  const char *name;
+  Stage to;
+  bool (*run)(Compilation *);           /* NULL: the stage is another view of what is there */
+  const char *(*verify)(Compilation *); /* NULL or what is wrong with the result */
+  void (*print)(Compilation *);
+} Pass;
+
+static const Pass passes[] = {
+    {"elaborate", STAGE_GRAPH, run_sema, verify_graph, print_program},
+    {"expand", STAGE_EXPLICIT, run_expand, verify_explicit, print_program},
+    {"autodiff", STAGE_GRAD, run_autodiff, verify_grad, print_program},
+    {"spmd", STAGE_LOCAL, run_spmd, verify_local, print_program},
+    {"fuse", STAGE_FUSED, run_fuse, verify_fused, print_fused},
+    {"kernels", STAGE_KERNEL, NULL, NULL, print_kernels},
+    {"plan", STAGE_PLAN, run_plan, NULL, print_plan},
+    {"llvm", STAGE_LLVM, NULL, NULL, print_llvm},
+    {"asm", STAGE_ASM, NULL, NULL, print_asm},
+    {"codegen", STAGE_OBJECT, run_codegen, NULL, NULL},
+    {"link", STAGE_EXECUTABLE, run_link, NULL, NULL},
+};
+
+static const char *const stage_names[STAGE_COUNT] = {[STAGE_SOURCE] = "source",
+#define X(ID, name, what) [STAGE_##ID] = name,
+                                                     STAGES(X)
+#undef X
+};
+
+const char *stage_name(Stage stage) {
+  return stage_names[stage];
+}
+
+Stage stage_by_name(const char *name) {
+  for (int s = STAGE_AST; s < STAGE_COUNT; s++)
+    if (strcmp(stage_names[s], name) == 0) return (Stage)s;
+  return STAGE_SOURCE;
+}
+
+static double seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+bool pipeline_run(Compilation *c, Stage last) {
+  Session *s = c->session;
+  bool verify = option_given(&s->options, OPT_VERIFY), timed = option_given(&s->options, OPT_TIME);
+  for (size_t i = 0; i < sizeof passes / sizeof *passes && passes[i].to <= last; i++) {
+    const Pass *p = &passes[i];
+    double begin = seconds();
+    bool ok = !p->run || p->run(c);
+    if (timed && p->run) fprintf(stderr, "%-10s %8.3f ms\n", p->name, 1e3 * (seconds() - begin));
+    if (p->to == STAGE_GRAPH && c->emit[STAGE_AST]) print_ast(c);
+    if (!ok || s->sink.errors) return false;
+    const char *fault = verify && p->verify ? p->verify(c) : NULL;
+    if (fault) internal_error(p->name, fault);
+    if (c->emit[p->to]) p->print(c);
+  }
+  return s->sink.errors == 0;
+}

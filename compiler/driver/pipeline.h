@@ -1,0 +1,58 @@
+/* The compiler as a table of passes over one Compilation. */
+#ifndef DTM_DRIVER_PIPELINE_H
+#define DTM_DRIVER_PIPELINE_H
+
+#include "autodiff/autodiff.h"
+#include "driver/session.h"
+#include "fuse/fuse.h"
+#include "plan/plan.h"
+
+/* X(ID, name as in --emit, what it is) in the order a program passes through them. */
+#define STAGES(X)                                                                                  \
+  X(AST, "ast", "the source as a tree")                                                            \
+  X(GRAPH, "graph", "elaborated: global shapes and layouts")                                       \
+  X(EXPLICIT, "explicit", "all communication is a node")                                           \
+  X(GRAD, "grad", "with backward pass and optimizer")                                              \
+  X(LOCAL, "local", "what one rank does, with collectives")                                        \
+  X(FUSED, "fused", "groups of nodes")                                                             \
+  X(KERNEL, "kernel", "loop IR of each distinct kernel")                                           \
+  X(PLAN, "plan", "buffers and actions in order")                                                  \
+  X(LLVM, "llvm", "LLVM IR of the kernels")                                                        \
+  X(ASM, "asm", "machine code of the kernels as text")                                             \
+  X(OBJECT, "object", "object file")                                                               \
+  X(EXECUTABLE, "executable", "linked")
+
+typedef enum Stage {
+  STAGE_SOURCE = 0,
+#define X(ID, name, what) STAGE_##ID,
+  STAGES(X)
+#undef X
+      STAGE_COUNT
+} Stage;
+
+enum { NBLOCKS = 4 }; /* init, train, eval, infer */
+
+typedef struct Compilation {
+  Session *session;
+  SemaOptions sema;
+  const char *output; /* -o */
+  bool emit[STAGE_COUNT];
+  StrBuf emitted; /* what --emit asked for so far */
+  Program *program;
+  PlanCache *plans;
+  FusedProgram *fused[NBLOCKS];
+  KernelSet kernels;
+  Plan *plan;
+  const void *object;
+  size_t object_size;
+} Compilation;
+
+/* Stage by its name in --emit; STAGE_SOURCE when unknown. */
+Stage stage_by_name(const char *name);
+const char *stage_name(Stage stage);
+
+/* Runs the passes up to `last`, printing stages as asked; stops after a pass that reported errors.
+ * False then. */
+bool pipeline_run(Compilation *c, Stage last);
+
+#endif

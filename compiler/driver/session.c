@@ -1,0 +1,152 @@
+/* What every command shares: see session.h. */
+#include "driver/session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool usage(const char *option, const char *value, const char *allowed) {
+  fprintf(stderr, "dtmc: %s does not take '%s'; it takes %s\n", option, value, allowed);
+  return false;
+}
+
+static bool choose_format(Session *s) {
+  static const struct {
+    const char *name;
+    DiagFormat format;
+  } formats[] = {
+      {"text", DIAG_TEXT}, {"json", DIAG_JSON}, {"sarif", DIAG_SARIF}, {"github", DIAG_GITHUB}};
+  const char *name = option_value(&s->options, OPT_FORMAT, "text");
+  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+    if (strcmp(formats[i].name, name) == 0) {
+      s->format = formats[i].format;
+      return true;
+    }
+  return usage("--format", name, "text, json, sarif or github");
+}
+
+static bool choose_color(Session *s) {
+  const char *when = option_value(&s->options, OPT_COLOR, "auto"), *no = getenv("NO_COLOR");
+  bool never = strcmp(when, "never") == 0, always = strcmp(when, "always") == 0;
+  if (!never && !always && strcmp(when, "auto") != 0)
+    return usage("--color", when, "auto, always or never");
+  s->color = !never && !(no && *no) && (always || isatty(STDERR_FILENO));
+  return true;
+}
+
+/* The library folder lies beside the folder of the executable, in a build tree as after install. */
+static void find_library(Session *s) {
+  char exe[4096];
+  ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+  exe[n > 0 ? n : 0] = 0;
+  char *slash = strrchr(exe, '/');
+  if (slash) *slash = 0;
+  s->library = arena_printf(&s->arena, "%s/../lib/dtm", exe);
+  s->stdlib = arena_printf(&s->arena, "%s/stdlib", s->library);
+}
+
+bool session_init(Session *s) {
+  interner_init(&s->names, &s->arena);
+  sources_init(&s->sources, &s->arena);
+  diag_init(&s->sink, &s->arena, &s->sources);
+  find_library(s);
+  return choose_format(s) && choose_color(s);
+}
+
+int session_finish(Session *s) {
+  if (option_given(&s->options, OPT_STRICT))
+    for (uint32_t i = 0; i < s->sink.diags.len; i++) {
+      Diag *d = s->sink.diags.data[i];
+      if (d->severity != SEV_WARNING) continue;
+      d->severity = SEV_ERROR;
+      s->sink.warnings--;
+      s->sink.errors++;
+    }
+  FILE *out = s->format == DIAG_TEXT ? stderr : stdout;
+  if (s->sink.diags.len || s->format == DIAG_JSON || s->format == DIAG_SARIF)
+    diag_render(&s->sink, out, s->format, s->color);
+  return s->sink.errors ? EXIT_ERRORS : EXIT_OK;
+}
+
+bool session_sema_options(Session *s, const char *path, const char *mesh, SemaOptions *out) {
+  const Options *o = &s->options;
+  const StringList *defines = &o->values[OPT_DEFINE];
+  ConfigOverride *overrides = ARENA_ARRAY(&s->arena, ConfigOverride, defines->len);
+  for (uint32_t i = 0; i < defines->len; i++) {
+    const char *text = defines->data[i], *equals = strchr(text, '=');
+    if (!equals || equals == text) {
+      fprintf(stderr, "dtmc: -D needs NAME=VALUE, not '%s'\n", text);
+      return false;
+    }
+    overrides[i] =
+        (ConfigOverride){arena_strndup(&s->arena, text, (size_t)(equals - text)), equals + 1};
+  }
+  int64_t ranks = 0;
+  const char *given = option_value(o, OPT_RANKS, NULL);
+  if (given) {
+    char *end;
+    ranks = strtoll(given, &end, 10);
+    if (*end || ranks < 1) return usage("--ranks", given, "a number from 1");
+  }
+  *out = (SemaOptions){
+      .main_path = path,
+      .defines = overrides,
+      .ndefines = defines->len,
+      .mesh = mesh,
+      .ranks = ranks,
+      .include_paths = o->values[OPT_INCLUDE].data,
+      .ninclude_paths = o->values[OPT_INCLUDE].len,
+      .stdlib = s->stdlib,
+      .widen = option_given(o, OPT_WIDEN),
+  };
+  return true;
+}
+
+static bool cannot_write(const char *path, const char *why) {
+  fprintf(stderr, "dtmc: cannot write %s: %s\n", path, why);
+  return false;
+}
+
+bool session_write_file(Session *s, const char *path, const void *data, size_t size) {
+  if (strcmp(path, "-") == 0) {
+    bool ok = fwrite(data, 1, size, stdout) == size && fflush(stdout) == 0;
+    return ok || cannot_write("standard output", strerror(errno));
+  }
+  const char *temporary = arena_printf(&s->arena, "%s.tmp%ld", path, (long)getpid());
+  FILE *f = fopen(temporary, "wb");
+  if (!f) return cannot_write(path, strerror(errno));
+  bool ok = fwrite(data, 1, size, f) == size;
+  ok = fflush(f) == 0 && ok;
+  int error = errno;
+  ok = fclose(f) == 0 && ok;
+  if (ok && rename(temporary, path) == 0) return true;
+  if (ok) error = errno;
+  unlink(temporary);
+  return cannot_write(path, strerror(error));
+}
+
+/* Make reads a space in a name as its end, '#' as a comment and '$' as a variable. */
+static void put_make_name(StrBuf *sb, const char *name) {
+  for (; *name; name++) {
+    if (*name == ' ' || *name == '#') strbuf_putc(sb, '\\');
+    if (*name == '$') strbuf_putc(sb, '$');
+    strbuf_putc(sb, *name);
+  }
+}
+
+bool session_write_deps(Session *s, const char *target) {
+  StrBuf sb;
+  strbuf_init(&sb, &s->arena);
+  put_make_name(&sb, target);
+  strbuf_putc(&sb, ':');
+  for (uint32_t i = 0; i < s->sources.files.len; i++) {
+    strbuf_puts(&sb, " \\\n  ");
+    put_make_name(&sb, s->sources.files.data[i]->path);
+  }
+  strbuf_putc(&sb, '\n');
+  const char *path =
+      option_value(&s->options, OPT_DEPS_FILE, arena_printf(&s->arena, "%s.d", target));
+  return session_write_file(s, path, sb.text, sb.len);
+}

@@ -1,0 +1,33 @@
+/* One run of dtmc: what every command shares. */
+#ifndef DTM_DRIVER_SESSION_H
+#define DTM_DRIVER_SESSION_H
+
+#include "diag/diag.h"
+#include "driver/options.h"
+#include "sema/sema.h"
+
+typedef struct Session {
+  Options options;
+  Arena arena; /* lives until the process ends */
+  Interner names;
+  Sources sources;
+  DiagSink sink;
+  DiagFormat format;
+  bool color;
+  const char *library; /* folder of libdtm_rt.a, libdtm_llvm.so and stdlib/ */
+  const char *stdlib;
+} Session;
+
+/* Options must be parsed. False after a usage error, which is printed. */
+bool session_init(Session *s);
+/* Renders all diagnostics and returns EXIT_OK or EXIT_ERRORS. */
+int session_finish(Session *s);
+/* Sema options as the command line says, for `path` and `mesh` (NULL = as declared). */
+bool session_sema_options(Session *s, const char *path, const char *mesh, SemaOptions *out);
+/* Writes a file in one piece: a temporary beside it, then rename. "-" is standard output. False
+ * after printing why not. */
+bool session_write_file(Session *s, const char *path, const void *data, size_t size);
+/* The make rule of -MD: `target` depends on every file read. */
+bool session_write_deps(Session *s, const char *target);
+
+#endif

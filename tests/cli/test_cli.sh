@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# The command line of dtmc: exit codes and messages. DTMC names the compiler.
+set -uo pipefail
+: "${DTMC:?set DTMC to the compiler}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+failed=0
+passed=0
+
+# expect CODE REGEX ARGS...: runs dtmc ARGS; the exit code and a line of its output must match.
+expect() {
+  local code=$1 regex=$2 out got
+  shift 2
+  out=$("$DTMC" "$@" 2>&1 </dev/null)
+  got=$?
+  if [ "$got" != "$code" ] || ! grep -Eq -- "$regex" <<<"$out"; then
+    printf 'FAIL dtmc %s\n  exit %s, wanted %s; output should match /%s/:\n%s\n' "$*" "$got" "$code" "$regex" "$out"
+    failed=$((failed + 1))
+  else
+    passed=$((passed + 1))
+  fi
+}
+
+cat >good.dtm <<'EOF'
+config { batch = 8  dim = 4 }
+mesh world(dp = 1, tp = 1)
+module Model() {
+  param w: f32[3, dim] = normal(std = 0.1)
+  forward(x: f32[B@dp, dim]) -> f32[B@dp, 3] { return linear(x, w) }
+}
+train {
+  data x = npy("x.npy", f32[batch@dp, dim])
+  data y = npy("y.npy", i64[batch@dp])
+  model m = Model()
+  loss cross_entropy(m(x), y)
+  optimizer sgd(lr = 0.1)
+  steps 3
+}
+EOF
+sed 's/return linear(x, w)/return gelu(w)/' good.dtm >bad.dtm
+cat >hidden.dtm <<'EOF'
+mesh world(tp = 1)
+module Model() {
+  param w: f32[8@tp, 4] = zeros()
+  param v: f32[8, 8@tp] = zeros()
+  forward(x: f32[B, 4]) -> f32[B, 8] { return gelu(linear(linear(x, w), v)) }
+}
+train {
+  data x = npy("x.npy", f32[6, 4])
+  model m = Model()
+  loss mean(m(x))
+  optimizer sgd(lr = 0.1)
+  steps 1
+}
+EOF
+
+# usage
+expect 2 'Usage:'
+expect 0 'Usage:' --help
+expect 0 '^dtmc [0-9]+\.[0-9]+' --version
+expect 2 'no program given' -o out
+expect 2 'where should the executable go' good.dtm
+expect 2 'did you mean --emit' good.dtm --emti=graph
+expect 2 'needs an argument' good.dtm -o
+expect 2 'does not know the stage' good.dtm --emit=grahp
+expect 2 'NAME=VALUE' good.dtm -o out -D dim
+expect 2 'takes text, json' check good.dtm --format=xml
+expect 2 'one program at a time' good.dtm bad.dtm -o out
+expect 2 'takes cpu' good.dtm -o out --target=tpu
+expect 2 'cannot read the response file' @nowhere
+expect 2 'does not belong to' check good.dtm -o out
+
+# files
+expect 1 'nowhere.dtm' check nowhere.dtm
+expect 1 'nowhere.dtm' nowhere.dtm -o out
+mkdir folder.dtm
+expect 1 'folder.dtm' check folder.dtm
+: >empty.dtm
+expect 1 'error' empty.dtm -o out
+expect 1 'cannot write' good.dtm --emit=graph -o /nowhere/out
+
+# check
+expect 0 '' check good.dtm
+expect 0 '' check good.dtm --mesh 'dp=2;tp=2;dp=3,tp=2'
+expect 1 'error\[DTM' check bad.dtm
+expect 0 'would fail when tp > 1' check hidden.dtm
+expect 1 'would fail when tp > 1' check hidden.dtm --strict
+expect 1 'error\[DTM' check hidden.dtm --mesh tp=2
+expect 1 'cp.*|dp.*tp' check good.dtm --mesh cp=2
+expect 1 'dimm' check good.dtm -D dimm=3
+expect 1 '"code"|"ruleId"' check bad.dtm --format=sarif
+expect 1 '::error file=' check bad.dtm --format=github
+
+# explain
+expect 0 'DTM2004' explain DTM2004
+expect 2 'no diagnostic' explain DTM9999
+expect 0 'linear' explain op linear
+expect 2 'did you mean linear' explain op linaer
+expect 0 'softmax' explain op --list
+
+# stages
+for stage in ast graph explicit grad local fused plan schedule kernel llvm asm; do
+  expect 0 '.' good.dtm "--emit=$stage"
+done
+expect 0 'world' good.dtm --print-config
+expect 0 'dim.*7' good.dtm --print-config -D dim=7
+
+# faults of the installation
+expect 1 'DTM5001' good.dtm -o out --march=abacus
+CC=/nowhere/cc expect 1 'DTM5002' good.dtm -o out
+expect 1 'DTM5002' good.dtm -o /nowhere/out
+
+# a failed compile leaves the old file alone; a good one replaces it
+echo old >out
+expect 1 'error' bad.dtm -o out
+[ "$(cat out)" = old ] || { echo "FAIL: a failed compile touched the output"; failed=$((failed + 1)); }
+expect 0 '' good.dtm -o out -MD -MF deps
+grep -q 'good.dtm' deps || { echo "FAIL: -MD does not name good.dtm"; failed=$((failed + 1)); }
+"$DTMC" good.dtm -o out2 && cmp -s out out2 || { echo "FAIL: two compiles differ"; failed=$((failed + 1)); }
+
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -1,0 +1,170 @@
+/* The same program on every mesh gives the losses of mesh 1.
+ *
+ * For each program of programs/: compile and train on every mesh of the list with --log=json, compare the
+ * losses with those of mesh 1. The first line of a program says how far rounding lets f32 go:
+ * "// smooth" 20 steps, "// kinked" (relu, max) 5 steps, within 1e-5 relative; with --widen every
+ * program must stay within 1e-10 for 100 steps.
+ */
+#include <check.h>
+#include <dirent.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STEPS = 100, MAX_PROGRAMS = 64 };
+
+static const char *const meshes[] = {"dp=2",      "tp=2",      "dp=3",          "tp=3",
+                                     "dp=4",      "dp=2,tp=2", "dp=2,sp=2",     "dp=3,tp=2",
+                                     "dp=2,tp=3", "tp=4",      "dp=2,sp=2,tp=2"};
+enum { NMESHES = sizeof meshes / sizeof *meshes };
+
+static char work[256], root[512];
+static char programs[MAX_PROGRAMS][128];
+static int nprograms;
+
+static uint64_t random_state = 7;
+static uint32_t next_random(void) {
+  random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(random_state >> 33);
+}
+
+static FILE *open_npy(const char *name, const char *descr, const char *shape) {
+  char path[512], header[256];
+  snprintf(path, sizeof path, "%s/%s", work, name);
+  FILE *f = fopen(path, "wb");
+  ck_assert_ptr_nonnull(f);
+  int n = snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
+                   descr, shape);
+  while ((10 + n + 1) % 64) header[n++] = ' ';
+  header[n++] = '\n';
+  fwrite("\x93NUMPY\x01\x00", 1, 8, f);
+  unsigned char len[2] = {(unsigned char)(n & 255), (unsigned char)(n >> 8)};
+  fwrite(len, 1, 2, f);
+  fwrite(header, 1, (size_t)n, f);
+  return f;
+}
+
+/* x.npy f32 [203, 12], y.npy i64 [203] in 0..4, tokens.npy i32 [60, 8] in 0..30. */
+static void write_data(void) {
+  FILE *f = open_npy("x.npy", "<f4", "(203, 12)");
+  for (int i = 0; i < 203 * 12; i++) {
+    float v = (float)((int)(next_random() % 4001) - 2000) / 1000.0f;
+    fwrite(&v, 4, 1, f);
+  }
+  fclose(f);
+  f = open_npy("y.npy", "<i8", "(203,)");
+  for (int i = 0; i < 203; i++) {
+    int64_t v = next_random() % 5;
+    fwrite(&v, 8, 1, f);
+  }
+  fclose(f);
+  f = open_npy("tokens.npy", "<i4", "(60, 8)");
+  for (int i = 0; i < 60 * 8; i++) {
+    int32_t v = (int32_t)(next_random() % 31);
+    fwrite(&v, 4, 1, f);
+  }
+  fclose(f);
+}
+
+/* Trains on a mesh ("" = all dims 1) and returns the number of losses read. */
+static int losses_of(const char *program, const char *mesh, const char *flags, double *loss) {
+  char command[2048], line[4096];
+  snprintf(command, sizeof command,
+           "cp %s/programs/%s %s/ && cd %s && %s %s %s %s%s -o train 2>&1 && "
+           "./train --threads=1 --log=json --steps=%d 2>&1",
+           root, program, work, work, getenv("DTMC"), program, flags, *mesh ? "--mesh " : "", mesh,
+           STEPS);
+  FILE *p = popen(command, "r");
+  ck_assert_ptr_nonnull(p);
+  int n = 0;
+  char tail[4096] = "";
+  while (fgets(line, sizeof line, p)) {
+    json_t *o = json_loads(line, 0, NULL);
+    json_t *v = o ? json_object_get(o, "loss") : NULL;
+    if (json_is_number(v) && json_object_get(o, "step") && n < STEPS)
+      loss[n++] = json_number_value(v);
+    else if (!o)
+      strncat(tail, line, sizeof tail - strlen(tail) - 1);
+    json_decref(o);
+  }
+  int status = pclose(p);
+  ck_assert_msg(status == 0, "%s on mesh '%s' %s: exit %d\n%s", program, mesh, flags, status, tail);
+  return n;
+}
+
+static void compare(const char *program, const char *flags, int steps, double tolerance) {
+  static double want[STEPS], got[STEPS];
+  ck_assert_int_eq(losses_of(program, "", flags, want), STEPS);
+  ck_assert_msg(want[STEPS - 1] < want[0], "%s does not learn: %g -> %g", program, want[0],
+                want[STEPS - 1]);
+  for (int m = 0; m < NMESHES; m++) {
+    ck_assert_int_eq(losses_of(program, meshes[m], flags, got), STEPS);
+    for (int s = 0; s < steps; s++)
+      ck_assert_msg(fabs(got[s] - want[s]) <= tolerance * fabs(want[s]),
+                    "%s %s on %s, step %d: loss %.17g, mesh 1 has %.17g (relative %g)", program,
+                    flags, meshes[m], s, got[s], want[s], fabs(got[s] / want[s] - 1));
+  }
+}
+
+static int f32_steps(const char *program) {
+  char path[1024], line[64] = "";
+  snprintf(path, sizeof path, "%s/programs/%s", root, program);
+  FILE *f = fopen(path, "r");
+  ck_assert_ptr_nonnull(f);
+  ck_assert_ptr_nonnull(fgets(line, sizeof line, f));
+  fclose(f);
+  bool smooth = strcmp(line, "// smooth\n") == 0;
+  ck_assert_msg(smooth || strcmp(line, "// kinked\n") == 0, "%s: first line must say", program);
+  return smooth ? 20 : 5;
+}
+
+START_TEST(f32_first_steps) {
+  compare(programs[_i], "", f32_steps(programs[_i]), 1e-5);
+}
+END_TEST
+
+START_TEST(widened_hundred_steps) {
+  compare(programs[_i], "--widen", STEPS, 1e-10);
+}
+END_TEST
+
+static int by_name(const void *a, const void *b) {
+  return strcmp(a, b);
+}
+
+int main(void) {
+  if (!getcwd(root, sizeof root) || !getenv("DTMC")) {
+    fprintf(stderr, "run from tests/e2e with DTMC naming the compiler\n");
+    return 2;
+  }
+  DIR *dir = opendir("programs");
+  for (struct dirent *e; dir && (e = readdir(dir)) && nprograms < MAX_PROGRAMS;) {
+    size_t n = strlen(e->d_name);
+    if (n > 4 && n < 128 && strcmp(e->d_name + n - 4, ".dtm") == 0)
+      memcpy(programs[nprograms++], e->d_name, n + 1);
+  }
+  if (dir) closedir(dir);
+  qsort(programs, (size_t)nprograms, sizeof *programs, by_name);
+  snprintf(work, sizeof work, "/tmp/dtm-e2e-XXXXXX");
+  if (!mkdtemp(work)) return 2;
+  write_data();
+
+  Suite *s = suite_create("meshes");
+  TCase *c = tcase_create("against mesh 1");
+  tcase_set_timeout(c, 300);
+  tcase_add_loop_test(c, f32_first_steps, 0, nprograms);
+  tcase_add_loop_test(c, widened_hundred_steps, 0, nprograms);
+  suite_add_tcase(s, c);
+  SRunner *r = srunner_create(s);
+  srunner_run_all(r, CK_NORMAL);
+  int failed = srunner_ntests_failed(r);
+  srunner_free(r);
+  char clean[300];
+  snprintf(clean, sizeof clean, "rm -rf %s", work);
+  return system(clean) != 0 || failed != 0 || nprograms == 0;
+}
