@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "ir/text.h"
+#include "reference/placements.h"
 
 void lab_init(Lab *lab, uint32_t naxes, const int64_t *sizes) {
   *lab = (Lab){.random = 12345};
@@ -113,6 +114,12 @@ static RefTensor read_var(void *user, uint32_t var, const TensorType *type) {
   return ((Lab *)user)->value[var];
 }
 
+/* Partial variables as unequal addends, where a redistribute would leave all on one rank. */
+static RefTensor *split_var(void *user, const TensorType *type, const RefTensor *whole) {
+  uint64_t state = 9;
+  return random_split(&((Lab *)user)->arena, &state, type, whole);
+}
+
 RefTensor *lab_eval(Lab *lab) {
   RefContext ctx = {.arena = &lab->arena};
   RefIO io = {.user = lab, .read = read_var};
@@ -121,7 +128,7 @@ RefTensor *lab_eval(Lab *lab) {
 
 RefTensor **lab_eval_mesh(Lab *lab, bool *disagree) {
   RefContext ctx = {.arena = &lab->arena};
-  RefIO io = {.user = lab, .read = read_var};
+  RefIO io = {.user = lab, .read = read_var, .split = split_var};
   *disagree = false;
   return ref_eval_mesh(&ctx, &lab->arena, lab->g, &io, disagree);
 }
