@@ -1,4 +1,4 @@
-/* infer_node: checks that hold for every operator, dispatch by class, and fix candidates.
+/* infer_node: checks that hold for every operator, dispatch, and fix candidates.
  *
  * Stage: called while a graph is built (in: types of operands; out: types of results). Metadata
  * only.
@@ -136,14 +136,6 @@ static bool check_results(Rule *r) {
 
 bool infer_rules(Arena *arena, Op op, const Operand *operands, uint32_t noperands,
                  const Attr *attrs, uint32_t nattrs, bool explain, InferResult *out) {
-  static bool (*const classes[])(Rule *) = {
-      [CLASS_POINTWISE] = rule_pointwise, [CLASS_CONTRACTION] = rule_contraction,
-      [CLASS_REDUCTION] = rule_reduction, [CLASS_WHOLE_DIM] = rule_whole_dim,
-      [CLASS_MOVEMENT] = rule_movement,   [CLASS_INDEXING] = rule_indexing,
-      [CLASS_FUSED] = rule_fused,         [CLASS_RANDOM] = rule_random,
-      [CLASS_FACTORY] = rule_factory,     [CLASS_COMM] = rule_comm,
-      [CLASS_STRUCTURE] = rule_structure,
-  };
   Rule r = {.arena = arena,
             .op = op,
             .info = op_info(op),
@@ -158,7 +150,7 @@ bool infer_rules(Arena *arena, Op op, const Operand *operands, uint32_t noperand
   out->nfixes = 0;
   memset(out->slice, 0, sizeof out->slice);
   memset(out->why_partial, 0, sizeof out->why_partial);
-  return check_operands(&r) && classes[r.info->cls](&r) && check_results(&r);
+  return check_operands(&r) && rule_of(op)(&r) && check_results(&r);
 }
 
 /* --- fix candidates ------------------------------------------------------------------------------

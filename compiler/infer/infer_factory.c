@@ -12,7 +12,7 @@ static bool rule_scalar(Rule *r, DType dtype) {
   return true;
 }
 
-static bool rule_stated(Rule *r) {
+bool rule_stated(Rule *r) {
   const Attr *stated = rule_attr(r, ATTR_TYPE);
   DiagCode code;
   int axis;
@@ -31,7 +31,7 @@ static bool rule_stated(Rule *r) {
 
 /* A value that every rank makes alike may be declared Partial only where that many copies of it
  * reduce to it. */
-static bool rule_made(Rule *r) {
+bool rule_made(Rule *r) {
   if (!rule_stated(r)) return false;
   const TensorType *t = &r->out->results[0];
   for (uint32_t a = 0; a < t->mesh->naxes; a++) {
@@ -55,23 +55,23 @@ static bool want_result(Rule *r, bool ok, const char *kinds) {
                                          dtype_name(r->out->results[0].dtype)));
 }
 
-static bool rule_const(Rule *r) {
+bool rule_const(Rule *r) {
   int64_t dtype = rule_int(r, ATTR_DTYPE, DT_NONE);
   if (dtype <= DT_NONE || dtype >= DT_COUNT) return rule_fail_argument(r, "no such element type");
   return rule_scalar(r, (DType)dtype);
 }
 
-static bool rule_random_numbers(Rule *r) {
+bool rule_random_numbers(Rule *r) {
   return rule_made(r) && want_result(r, dtype_is_float(r->out->results[0].dtype), "floating-point");
 }
 
-static bool rule_range(Rule *r) {
+bool rule_range(Rule *r) {
   if (!rule_made(r)) return false;
   if (r->out->results[0].rank != 1) return rule_fail_argument(r, "the result must have one dim");
   return want_result(r, r->out->results[0].dtype != DT_BOOL, "a number type");
 }
 
-static bool rule_iota(Rule *r) {
+bool rule_iota(Rule *r) {
   if (!rule_made(r)) return false;
   int64_t dim = rule_int(r, ATTR_DIM, 0), rank = r->out->results[0].rank;
   if (dim < 0 || dim >= rank)
@@ -80,34 +80,15 @@ static bool rule_iota(Rule *r) {
   return want_result(r, r->out->results[0].dtype != DT_BOOL, "a number type");
 }
 
-bool rule_factory(Rule *r) {
-  static bool (*const rules[OP_COUNT])(Rule *) = {
-      [OP_CONST] = rule_const,         [OP_FULL] = rule_made,
-      [OP_RAND] = rule_random_numbers, [OP_RANDN] = rule_random_numbers,
-      [OP_ARANGE] = rule_range,        [OP_LOGSPACE] = rule_range,
-      [OP_IOTA] = rule_iota,
-  };
-  return rules[r->op](r);
-}
-
-static bool rule_same(Rule *r) {
+bool rule_same(Rule *r) {
   r->out->results[0] = *rule_type(r, 0);
   r->out->nresults = 1;
   return true;
 }
-static bool rule_sink(Rule *r) {
+bool rule_sink(Rule *r) {
   r->out->nresults = 0;
   return true;
 }
-static bool rule_step(Rule *r) {
+bool rule_step(Rule *r) {
   return rule_scalar(r, DT_I64);
-}
-
-/* What joins the graph to the program. detach and the two sinks take any type. */
-bool rule_structure(Rule *r) {
-  static bool (*const rules[OP_COUNT])(Rule *) = {
-      [OP_DETACH] = rule_same, [OP_READ] = rule_stated, [OP_INPUT] = rule_stated,
-      [OP_STEP] = rule_step,   [OP_ASSIGN] = rule_sink, [OP_OUTPUT] = rule_sink,
-  };
-  return rules[r->op](r);
 }

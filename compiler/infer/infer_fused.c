@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-static bool rule_cross_entropy(Rule *r) {
+bool rule_cross_entropy(Rule *r) {
   const TensorType *x = rule_type(r, 0), *labels = rule_type(r, 1);
   const Attr *how = rule_attr(r, ATTR_REDUCTION);
   const char *reduction = how ? how->as.s : "mean";
@@ -45,11 +45,6 @@ static bool rule_cross_entropy(Rule *r) {
   for (uint32_t d = 0; none && d < labels->rank; d++)
     if (!rule_result_dim(r, 0, labels->shape[d], r->letters.of[1][d])) return false;
   return rule_derive(r, partial_nonlinear);
-}
-
-bool rule_fused(Rule *r) {
-  static bool (*const rules[OP_COUNT])(Rule *) = {[OP_CROSS_ENTROPY] = rule_cross_entropy};
-  return rules[r->op](r);
 }
 
 /* The mask is a function of the global index: any shard draws its own part of the same mask. */

@@ -44,7 +44,7 @@ static ReduceOp partial_ids(Rule *r, uint32_t axis) {
   return REDUCE_NONE;
 }
 
-static bool rule_embedding(Rule *r) {
+bool rule_embedding(Rule *r) {
   const TensorType *ids = rule_type(r, 0), *w = rule_type(r, 1);
   if (!rule_want_integer(r, 0, "ids")) return false;
   if (w->rank != 2)
@@ -78,7 +78,7 @@ static bool cut_rows(Rule *r, const TensorType *wanted) {
   return true;
 }
 
-static bool rule_embedding_backward(Rule *r) {
+bool rule_embedding_backward(Rule *r) {
   const TensorType *g = rule_type(r, 0), *ids = rule_type(r, 1);
   const Attr *wanted = rule_attr(r, ATTR_TYPE);
   int64_t rows = rule_int(r, ATTR_EXTENT, -1);
@@ -119,7 +119,7 @@ static bool letters_along(Rule *r, uint32_t dim) {
 }
 
 /* out[i][j] = x[index[i][j]][j]: the index may be sharded along `dim`, x may not. */
-static bool rule_gather(Rule *r) {
+bool rule_gather(Rule *r) {
   uint32_t dim;
   const TensorType *x = rule_type(r, 0), *index = rule_type(r, 1);
   if (!rule_want_integer(r, 1, "the index") || !rule_dim(r, 0, &dim) || !letters_along(r, dim))
@@ -131,7 +131,7 @@ static bool rule_gather(Rule *r) {
   return rule_derive(r, partial_first);
 }
 
-static bool rule_scatter_add(Rule *r) {
+bool rule_scatter_add(Rule *r) {
   uint32_t dim;
   const TensorType *x = rule_type(r, 0), *index = rule_type(r, 1), *source = rule_type(r, 2);
   if (!rule_want_number(r, 0) || !rule_want_integer(r, 1, "the index")) return false;
@@ -152,7 +152,7 @@ static bool rule_scatter_add(Rule *r) {
   return rule_derive(r, partial_scatter);
 }
 
-static bool rule_index_select(Rule *r) {
+bool rule_index_select(Rule *r) {
   uint32_t dim;
   const TensorType *x = rule_type(r, 0), *index = rule_type(r, 1);
   if (!rule_want_integer(r, 1, "the index") || !rule_dim(r, 0, &dim)) return false;
@@ -168,7 +168,7 @@ static bool rule_index_select(Rule *r) {
   return rule_derive(r, partial_first);
 }
 
-static bool rule_one_hot(Rule *r) {
+bool rule_one_hot(Rule *r) {
   const TensorType *ids = rule_type(r, 0);
   int64_t extent = rule_int(r, ATTR_EXTENT, -1), dtype = rule_int(r, ATTR_DTYPE, DT_I64);
   if (!rule_want_integer(r, 0, "ids")) return false;
@@ -179,13 +179,4 @@ static bool rule_one_hot(Rule *r) {
   for (uint32_t d = 0; d < ids->rank; d++)
     if (!rule_result_dim(r, 0, ids->shape[d], r->letters.of[0][d])) return false;
   return rule_result_dim(r, 0, extent, LETTER_NONE) && rule_derive(r, partial_ids);
-}
-
-bool rule_indexing(Rule *r) {
-  static bool (*const rules[OP_COUNT])(Rule *) = {
-      [OP_EMBEDDING] = rule_embedding, [OP_EMBEDDING_BACKWARD] = rule_embedding_backward,
-      [OP_GATHER] = rule_gather,       [OP_SCATTER_ADD] = rule_scatter_add,
-      [OP_ONE_HOT] = rule_one_hot,     [OP_INDEX_SELECT] = rule_index_select,
-  };
-  return rules[r->op](r);
 }

@@ -25,7 +25,7 @@ static bool derive(Rule *r, PartialRule *partial) {
   return false;
 }
 
-static bool rule_permute(Rule *r) {
+bool rule_permute(Rule *r) {
   const Attr *dims = rule_attr(r, ATTR_DIMS);
   const TensorType *t = rule_type(r, 0);
   uint32_t seen;
@@ -40,7 +40,7 @@ static bool rule_permute(Rule *r) {
   return derive(r, partial_movement);
 }
 
-static bool rule_unsqueeze(Rule *r) {
+bool rule_unsqueeze(Rule *r) {
   const TensorType *t = rule_type(r, 0);
   int64_t at = rule_int(r, ATTR_DIM, 0);
   if (at < 0) at += t->rank + 1;
@@ -54,7 +54,7 @@ static bool rule_unsqueeze(Rule *r) {
   return derive(r, partial_movement);
 }
 
-static bool rule_squeeze(Rule *r) {
+bool rule_squeeze(Rule *r) {
   const TensorType *t = rule_type(r, 0);
   uint32_t dim;
   if (!rule_dim(r, -1, &dim)) return false;
@@ -68,7 +68,7 @@ static bool rule_squeeze(Rule *r) {
   return derive(r, partial_movement);
 }
 
-static bool rule_expand(Rule *r) {
+bool rule_expand(Rule *r) {
   const TensorType *t = rule_type(r, 0);
   const Attr *shape = rule_attr(r, ATTR_SHAPE);
   uint32_t rank = shape ? shape->as.ints.len : 0;
@@ -108,7 +108,7 @@ static bool one_dim_changed(Rule *r, uint32_t dim, int64_t extent, bool same) {
   return derive(r, partial_movement);
 }
 
-static bool rule_slice(Rule *r) {
+bool rule_slice(Rule *r) {
   uint32_t dim;
   if (!rule_dim(r, 0, &dim)) return false;
   int64_t extent = rule_type(r, 0)->shape[dim], start = rule_int(r, ATTR_START, 0),
@@ -121,7 +121,7 @@ static bool rule_slice(Rule *r) {
   return one_dim_changed(r, dim, (stop - start + step - 1) / step, same);
 }
 
-static bool rule_unslice(Rule *r) {
+bool rule_unslice(Rule *r) {
   uint32_t dim;
   if (!rule_dim(r, 0, &dim)) return false;
   int64_t n = rule_type(r, 0)->shape[dim], start = rule_int(r, ATTR_START, 0),
@@ -146,7 +146,7 @@ static ReduceOp partial_pad(Rule *r, uint32_t axis) {
   return REDUCE_NONE;
 }
 
-static bool rule_pad(Rule *r) {
+bool rule_pad(Rule *r) {
   uint32_t dim;
   if (!rule_dim(r, 0, &dim)) return false;
   int64_t before = rule_int(r, ATTR_BEFORE, 0), after = rule_int(r, ATTR_AFTER, 0);
@@ -176,7 +176,7 @@ static ReduceOp partial_concat(Rule *r, uint32_t axis) {
   return op;
 }
 
-static bool rule_concat(Rule *r) {
+bool rule_concat(Rule *r) {
   uint32_t dim;
   const TensorType *t = rule_type(r, 0);
   if (!rule_same_dtype(r) || !rule_dim(r, 0, &dim)) return false;
@@ -200,7 +200,7 @@ static bool rule_concat(Rule *r) {
   return derive(r, partial_concat);
 }
 
-static bool rule_flip(Rule *r) {
+bool rule_flip(Rule *r) {
   const TensorType *t = rule_type(r, 0);
   uint32_t dims;
   if (!rule_dims(r, false, &dims)) return false;
@@ -210,7 +210,7 @@ static bool rule_flip(Rule *r) {
   return derive(r, partial_movement);
 }
 
-static bool rule_roll(Rule *r) {
+bool rule_roll(Rule *r) {
   uint32_t dim;
   if (!rule_dim(r, 0, &dim)) return false;
   int64_t extent = rule_type(r, 0)->shape[dim], shift = rule_int(r, ATTR_SHIFT, 0);
@@ -218,22 +218,11 @@ static bool rule_roll(Rule *r) {
 }
 
 /* Zeros written by global offsets: the zero of any reduction of zeros is zero. */
-static bool rule_triangle(Rule *r) {
+bool rule_triangle(Rule *r) {
   const TensorType *t = rule_type(r, 0);
   if (t->rank < 2) return rule_fail_argument(r, "the operand needs at least two dims");
   rule_result(r, 0, t->dtype);
   for (uint32_t d = 0; d < t->rank; d++)
     if (!keep_dim(r, d)) return false;
   return derive(r, partial_movement);
-}
-
-bool rule_movement(Rule *r) {
-  static bool (*const rules[OP_COUNT])(Rule *) = {
-      [OP_PERMUTE] = rule_permute, [OP_RESHAPE] = rule_reshape, [OP_UNSQUEEZE] = rule_unsqueeze,
-      [OP_SQUEEZE] = rule_squeeze, [OP_EXPAND] = rule_expand,   [OP_SLICE] = rule_slice,
-      [OP_PAD] = rule_pad,         [OP_UNSLICE] = rule_unslice, [OP_CONCAT] = rule_concat,
-      [OP_FLIP] = rule_flip,       [OP_ROLL] = rule_roll,       [OP_TRIL] = rule_triangle,
-      [OP_TRIU] = rule_triangle,
-  };
-  return rules[r->op](r);
 }

@@ -33,7 +33,7 @@ static bool operand_like(Rule *r, uint32_t i) {
                                            rule_operand_name(r, i), rule_operand_name(r, 0)));
 }
 
-static bool rule_softmax(Rule *r) {
+bool rule_softmax(Rule *r) {
   uint32_t dim;
   if (!rule_same_dtype(r) || !rule_want_float(r, 0) || !along_one_dim(r, &dim)) return false;
   if (r->n == 2 && !operand_like(r, 1)) return false;
@@ -74,7 +74,7 @@ static bool rule_norm(Rule *r, bool derivative) {
 }
 
 /* g, x, y of max or min with kept dims: g and y have extent 1 where x is reduced. */
-static bool rule_extremum_backward(Rule *r) {
+bool rule_extremum_backward(Rule *r) {
   uint32_t dims;
   const TensorType *x;
   if (!rule_same_dtype(r) || !rule_want_float(r, 0) || !rule_dims(r, true, &dims)) return false;
@@ -103,7 +103,7 @@ static bool rule_extremum_backward(Rule *r) {
   return rule_derive(r, partial_linear_first);
 }
 
-static bool rule_argument(Rule *r) {
+bool rule_argument(Rule *r) {
   uint32_t dim;
   const TensorType *t = rule_type(r, 0);
   if (!rule_want_number(r, 0) || !along_one_dim(r, &dim)) return false;
@@ -120,7 +120,7 @@ static bool rule_argument(Rule *r) {
   return rule_derive(r, partial_nonlinear);
 }
 
-static bool rule_scan_or_sort(Rule *r) {
+bool rule_scan_or_sort(Rule *r) {
   uint32_t dim;
   DType dtype = rule_type(r, 0)->dtype;
   if (!rule_want_number(r, 0) || !along_one_dim(r, &dim)) return false;
@@ -137,31 +137,9 @@ static bool rule_scan_or_sort(Rule *r) {
   return rule_derive(r, partial_nonlinear);
 }
 
-static bool rule_norm_forward(Rule *r) {
+bool rule_norm_forward(Rule *r) {
   return rule_norm(r, false);
 }
-static bool rule_norm_backward(Rule *r) {
+bool rule_norm_backward(Rule *r) {
   return rule_norm(r, true);
-}
-
-bool rule_whole_dim(Rule *r) {
-  static bool (*const rules[OP_COUNT])(Rule *) = {
-      [OP_SOFTMAX] = rule_softmax,
-      [OP_SOFTMAX_BACKWARD] = rule_softmax,
-      [OP_LOG_SOFTMAX] = rule_softmax,
-      [OP_LOG_SOFTMAX_BACKWARD] = rule_softmax,
-      [OP_LAYER_NORM] = rule_norm_forward,
-      [OP_NORMALIZE] = rule_norm_forward,
-      [OP_RMS_NORM] = rule_norm_forward,
-      [OP_RMS_NORMALIZE] = rule_norm_forward,
-      [OP_LAYER_NORM_BACKWARD] = rule_norm_backward,
-      [OP_RMS_NORM_BACKWARD] = rule_norm_backward,
-      [OP_EXTREMUM_BACKWARD] = rule_extremum_backward,
-      [OP_ARGMAX] = rule_argument,
-      [OP_ARGMIN] = rule_argument,
-      [OP_CUMSUM] = rule_scan_or_sort,
-      [OP_SORT] = rule_scan_or_sort,
-      [OP_TOPK] = rule_scan_or_sort,
-  };
-  return rules[r->op](r);
 }

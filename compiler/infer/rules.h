@@ -52,8 +52,7 @@ struct Rule {
   InferResult *out;
 };
 
-/* --- rule.c: the engine ------------------------------------------------------------------------
- */
+/* --- rule_common.c --- */
 
 /* Records the fault; returns false so that rules can `return rule_fail(...)`. */
 bool rule_fail(Rule *r, DiagCode code, uint32_t operand, int axis, const char *message,
@@ -82,6 +81,8 @@ ReduceOp rule_partial_op(const Rule *r, uint32_t i, uint32_t axis); /* REDUCE_NO
 bool reduce_is_linear(ReduceOp op);                                 /* sum or avg */
 /* op(v, ..., v) = v for any number of ranks: what a constant must satisfy to stand beside P(op). */
 bool reduce_keeps(ReduceOp op, double v);
+
+/* --- rule.c: the engine --- */
 
 /* Starts a result: its dtype and rank 0; dims are added with their letters. */
 TensorType *rule_result(Rule *r, uint32_t i, DType dtype);
@@ -116,20 +117,22 @@ bool rule_fail_argument(Rule *r, const char *reason);
 const char *reduce_article(ReduceOp op);
 const char *reduce_noun(ReduceOp op);
 
-/* --- one function per class ---------------------------------------------------------------------
- */
-bool rule_pointwise(Rule *r);
-bool rule_contraction(Rule *r);
-bool rule_reduction(Rule *r);
-bool rule_whole_dim(Rule *r);
-bool rule_movement(Rule *r);
-bool rule_reshape(Rule *r); /* infer_reshape.c, called by rule_movement */
-bool rule_indexing(Rule *r);
-bool rule_fused(Rule *r);
-bool rule_random(Rule *r);
-bool rule_factory(Rule *r);
-bool rule_comm(Rule *r);
-bool rule_structure(Rule *r);
+/* --- the rules --- */
+
+/* Shape, element types and placements of one operator; fills the results or the fault. */
+typedef bool RuleFn(Rule *r);
+RuleFn *rule_of(Op op); /* rule_table.c */
+
+RuleFn rule_pointwise, rule_contraction, rule_reduction, rule_random, rule_comm;
+RuleFn rule_argument, rule_extremum_backward, rule_norm_backward, rule_norm_forward,
+    rule_scan_or_sort, rule_softmax;
+RuleFn rule_concat, rule_expand, rule_flip, rule_pad, rule_permute, rule_reshape, rule_roll,
+    rule_slice, rule_squeeze, rule_triangle, rule_unslice, rule_unsqueeze;
+RuleFn rule_embedding, rule_embedding_backward, rule_gather, rule_index_select, rule_one_hot,
+    rule_scatter_add;
+RuleFn rule_cross_entropy;
+RuleFn rule_const, rule_iota, rule_made, rule_random_numbers, rule_range, rule_same, rule_sink,
+    rule_stated, rule_step;
 
 /* A type as such: mesh, shard dims, element types of Partial. Reason or NULL. */
 const char *type_fault(Arena *arena, const TensorType *t, DiagCode *code, int *axis);
