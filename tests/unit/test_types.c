@@ -60,6 +60,107 @@ START_TEST(order_is_part_of_the_type) {
 }
 END_TEST
 
+/* Whatever the extent and however the axes nest, the blocks of the ranks tile the dim: every
+ * element has one owner per replica, and an empty block reports the global extent as its offset. */
+START_TEST(blocks_tile_the_dim) {
+  static const int64_t sizes[][2] = {{4, 2}, {2, 4}, {2, 3}, {3, 2}, {2, 2}, {1, 3}};
+  for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+    for (int64_t extent = 0; extent <= 17; extent++)
+      for (int form = 0; form < 4; form++) {
+        Mesh m = mesh2(sizes[k][0], sizes[k][1]);
+        TensorType t = {.dtype = DT_F32, .rank = 2, .shape = {3, extent}, .mesh = &m};
+        static const uint8_t lists[4][2] = {{0, 1}, {1, 0}, {0}, {1}};
+        uint32_t n = form < 2 ? 2 : 1;
+        layout_set_dim(&t.layout, &m, 1, lists[form], n);
+        int owners[32] = {0}, replicas = (int)(m.nranks / layout_dim_ways(&t.layout, &m, 1));
+        for (int64_t pos = 0; pos < m.nranks; pos++) {
+          int64_t coord[DTM_MAX_AXES];
+          mesh_coords(&m, pos, coord);
+          Block b = type_block(&t, coord);
+          ck_assert_int_eq(b.extent[0], 3);
+          if (b.extent[1] == 0 && layout_dim_ways(&t.layout, &m, 1) > 1)
+            ck_assert_int_eq(b.offset[1], extent);
+          for (int64_t i = 0; i < b.extent[1]; i++) owners[b.offset[1] + i]++;
+        }
+        for (int64_t i = 0; i < extent; i++) ck_assert_int_eq(owners[i], replicas);
+      }
+}
+END_TEST
+
+/* 512 rows over 30 ranks: 28 blocks of 18, one of 8, one empty. */
+START_TEST(more_ranks_than_blocks) {
+  Mesh m = {.name = "m", .naxes = 1, .axis = {"a"}, .size = {30}, .nranks = 30};
+  TensorType t = {.dtype = DT_F32, .rank = 1, .shape = {512}, .mesh = &m};
+  layout_set(&t.layout, &m, 0, PLACE_SHARD, 0, REDUCE_NONE);
+  int full = 0, part = 0, empty = 0;
+  for (int64_t r = 0; r < 30; r++) {
+    int64_t coord[DTM_MAX_AXES] = {r}, rows = type_block(&t, coord).extent[0];
+    full += rows == 18;
+    part += rows == 8;
+    empty += rows == 0;
+  }
+  ck_assert(full == 28 && part == 1 && empty == 1);
+  ck_assert_int_eq(type_local_bytes(&t), 18 * 4);
+  ck_assert(!type_dim_even(&t, 0));
+}
+END_TEST
+
+START_TEST(changing_an_axis_keeps_orders_dense) {
+  Mesh m = {.name = "m", .naxes = 3, .axis = {"a", "b", "c"}, .size = {2, 2, 2}, .nranks = 8};
+  Layout l = {{{0}}};
+  uint8_t axes[DTM_MAX_AXES];
+  layout_set_dim(&l, &m, 0, (uint8_t[]){2, 0, 1}, 3);
+  layout_set(&l, &m, 0, PLACE_REPLICATE, 0, REDUCE_NONE);
+  ck_assert_uint_eq(layout_dim_axes(&l, 0, axes), 2);
+  ck_assert(axes[0] == 2 && axes[1] == 1);
+  layout_set(&l, &m, 0, PLACE_SHARD, 0, REDUCE_NONE); /* arrives innermost */
+  ck_assert_uint_eq(layout_dim_axes(&l, 0, axes), 3);
+  ck_assert(axes[0] == 2 && axes[1] == 1 && axes[2] == 0);
+  m.size[2] = 1; /* an axis of size 1 is as good as absent */
+  layout_normalise(&l, &m);
+  ck_assert_uint_eq(layout_dim_axes(&l, 0, axes), 2);
+  ck_assert(axes[0] == 1 && axes[1] == 0);
+}
+END_TEST
+
+START_TEST(partial_ops_do_not_mix) {
+  Mesh m = mesh2(2, 2);
+  Layout l = {{{0}}};
+  layout_set(&l, &m, 0, PLACE_PARTIAL, 0, REDUCE_SUM);
+  layout_set(&l, &m, 1, PLACE_PARTIAL, 0, REDUCE_AVG);
+  ck_assert(layout_partial_consistent(&l));
+  layout_set(&l, &m, 1, PLACE_PARTIAL, 0, REDUCE_MAX);
+  ck_assert(!layout_partial_consistent(&l));
+}
+END_TEST
+
+START_TEST(exact_conversions) {
+  static const struct {
+    DType from, to;
+    bool exact;
+  } rows[] = {{DT_F16, DT_F32, true},     {DT_BF16, DT_F16, false}, {DT_F16, DT_BF16, false},
+              {DT_I32, DT_F64, true},     {DT_I32, DT_F32, false},  {DT_I64, DT_F64, false},
+              {DT_U8, DT_I16, true},      {DT_U8, DT_I8, false},    {DT_I8, DT_U8, false},
+              {DT_BOOL, DT_U8, true},     {DT_U8, DT_BOOL, false},  {DT_F32, DT_I64, false},
+              {DT_F8_E4M3, DT_F16, true}, {DT_U8, DT_BF16, true},   {DT_I8, DT_F8_E4M3, false}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    ck_assert_msg(dtype_widens(rows[i].from, rows[i].to) == rows[i].exact, "%s to %s",
+                  dtype_name(rows[i].from), dtype_name(rows[i].to));
+}
+END_TEST
+
+START_TEST(sizes_are_bounded) {
+  Mesh m = mesh2(1, 1);
+  TensorType t = {.dtype = DT_F32, .rank = 2, .shape = {1 << 20, 1 << 20}, .mesh = &m};
+  ck_assert(type_is_addressable(&t));
+  t.shape[1] = (int64_t)1 << 40;
+  ck_assert(!type_is_addressable(&t));
+  t = (TensorType){.dtype = DT_F32, .rank = 3, .mesh = &m};
+  t.shape[1] = t.shape[2] = (int64_t)1 << 40; /* beside an empty dim */
+  ck_assert(!type_is_addressable(&t));
+}
+END_TEST
+
 int main(void) {
   Suite *s = suite_create("types");
   TCase *c = tcase_create("layout");
@@ -67,6 +168,12 @@ int main(void) {
   tcase_add_test(c, nested_extents);
   tcase_add_test(c, empty_shard_offset);
   tcase_add_test(c, order_is_part_of_the_type);
+  tcase_add_test(c, blocks_tile_the_dim);
+  tcase_add_test(c, more_ranks_than_blocks);
+  tcase_add_test(c, changing_an_axis_keeps_orders_dense);
+  tcase_add_test(c, partial_ops_do_not_mix);
+  tcase_add_test(c, exact_conversions);
+  tcase_add_test(c, sizes_are_bounded);
   suite_add_tcase(s, c);
   SRunner *r = srunner_create(s);
   srunner_run_all(r, CK_NORMAL);
