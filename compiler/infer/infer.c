@@ -218,6 +218,16 @@ static void try_other_lists(FixSearch *s, uint32_t i, uint32_t j) {
   if (t->rank == u->rank) try_layout(s, i, &u->layout);
 }
 
+/* Operand i becomes Partial where operand j is: filling costs no bytes. */
+static void try_other_partial(FixSearch *s, uint32_t i, uint32_t j, uint32_t axis) {
+  const TensorType *t = &s->operands[i].type;
+  Place p = s->operands[j].type.layout.at[axis];
+  if (p.kind != PLACE_PARTIAL || t->layout.at[axis].kind != PLACE_REPLICATE) return;
+  Layout l = t->layout;
+  l.at[axis] = p;
+  try_layout(s, i, &l);
+}
+
 static bool is_placement_fault(DiagCode code) {
   return code != DIAG_OPERAND_SHAPE && code != DIAG_OPERAND_DTYPE &&
          code != DIAG_OPERATOR_ARGUMENT && code != DIAG_MESH_MISMATCH &&
@@ -235,7 +245,10 @@ static void find_fixes(FixSearch *s) {
     for (uint32_t a = 0; a < t->mesh->naxes; a++)
       if ((int)a != bad && t->layout.at[a].kind != PLACE_REPLICATE) try_one_axis(s, i, a);
     for (uint32_t j = 0; j < s->noperands; j++)
-      if (j != i) try_other_lists(s, i, j);
+      if (j != i) {
+        try_other_lists(s, i, j);
+        if (bad >= 0) try_other_partial(s, i, j, (uint32_t)bad);
+      }
     Layout whole = t->layout;
     for (uint32_t a = 0; a < t->mesh->naxes; a++)
       if (whole.at[a].kind == PLACE_PARTIAL) whole.at[a] = (Place){0};

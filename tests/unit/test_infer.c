@@ -418,6 +418,15 @@ START_TEST(fixes_have_rows) {
   for (uint32_t k = 0; k < out.nfixes; k++)
     reordered |= strcmp(type_print(&arena, &out.fixes[k].to), "f32[6@(x,y), 8]") == 0;
   ck_assert(reordered);
+  /* A value beside a pending sum: reduce the sum, or let one rank hold the value. */
+  infer_text(OP_ADD, NULL, 0, "f32[6, 4] partial(y)", "f32[4]", NULL);
+  bool reduced = false, filled = false;
+  for (uint32_t k = 0; k < out.nfixes; k++) {
+    const char *to = type_print(&arena, &out.fixes[k].to);
+    reduced |= out.fixes[k].operand == 0 && strcmp(to, "f32[6, 4]") == 0;
+    filled |= out.fixes[k].operand == 1 && strcmp(to, "f32[4] partial(y)") == 0;
+  }
+  ck_assert(reduced && filled);
 }
 END_TEST
 
