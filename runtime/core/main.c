@@ -130,9 +130,11 @@ int main(int argc, char **argv) {
                            .options = &options};
   status = dtm_rt_launch(&launch, &run.comm);
   if (run.comm) {
-    RtTrace *trace = dtm_rt_trace_open(options.trace, run.comm);
-    status = find_paths(&run, decls) ? dtm_rt_fail(run.comm, RT_DEVICE, "out of memory")
-                                     : run_rank(&run, trace);
+    RtTrace *trace;
+    status = dtm_rt_trace_open(options.trace, run.comm, &trace);
+    if (!status)
+      status = find_paths(&run, decls) ? dtm_rt_fail(run.comm, RT_DEVICE, "out of memory")
+                                       : run_rank(&run, trace);
     if (!status) status = dtm_rt_trace_close(trace, run.comm);
     status = dtm_rt_finish(run.comm, status);
   }

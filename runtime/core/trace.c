@@ -33,18 +33,29 @@ uint64_t dtm_rt_trace_now(void) {
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-RtTrace *dtm_rt_trace_open(const char *path, const RtComm *comm) {
-  RtTrace *t = path ? calloc(1, sizeof *t) : NULL;
-  if (!t) {
-    return NULL;
+static int cannot_write(const char *path, RtComm *comm) {
+  return dtm_rt_fail(comm, RT_BAD_DATA, "cannot write the trace %s: %s", path, strerror(errno));
+}
+
+int dtm_rt_trace_open(const char *path, RtComm *comm, RtTrace **trace) {
+  *trace = NULL;
+  if (!path) {
+    return 0;
   }
-  *t = (RtTrace){.path = path, .rank = comm->rank};
-  t->events = malloc(TRACE_EVENTS * sizeof *t->events); /* touched as it fills */
-  if (!t->events) {
+  int fd = comm->rank == 0 ? open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666) : -1;
+  if (comm->rank == 0 && (fd < 0 || close(fd) != 0)) {
+    return cannot_write(path, comm);
+  }
+  RtTrace *t = calloc(1, sizeof *t);
+  TraceEvent *events = malloc(TRACE_EVENTS * sizeof *events); /* touched as it fills */
+  if (!t || !events) {
     free(t);
-    return NULL;
+    free(events);
+    return dtm_rt_fail(comm, RT_DEVICE, "out of memory for a trace");
   }
-  return t;
+  *t = (RtTrace){.path = path, .rank = comm->rank, .events = events};
+  *trace = t;
+  return 0;
 }
 
 void dtm_rt_trace_event(RtTrace *t, const char *name, const char *category, const char *source,
@@ -106,8 +117,7 @@ int dtm_rt_trace_close(RtTrace *t, RtComm *comm) {
   int error = 0;
   for (int32_t r = 0; r < comm->world && !error; r++) {
     if (r == comm->rank && !write_part(t, comm->world)) {
-      error =
-          dtm_rt_fail(comm, RT_BAD_DATA, "cannot write the trace %s: %s", t->path, strerror(errno));
+      error = cannot_write(t->path, comm);
     }
     uint32_t all;
     error = error ? error : comm->ops->agree(comm, 0, &all);

@@ -6,8 +6,9 @@
 
 typedef struct RtTrace RtTrace;
 
-/* NULL path: returns NULL, and every function accepts NULL and does nothing. */
-RtTrace *dtm_rt_trace_open(const char *path, const RtComm *comm);
+/* NULL path: *trace is NULL, and every function accepts NULL and does nothing. 0, or the code to
+ * exit with when the file cannot be written: better to know before the run than after it. */
+int dtm_rt_trace_open(const char *path, RtComm *comm, RtTrace **trace);
 /* Nanoseconds of the monotonic clock, shared by all ranks of one machine. */
 uint64_t dtm_rt_trace_now(void);
 /* One finished action. `category`: "kernel", "matmul", "collective", "data", "save". Strings must

@@ -241,8 +241,9 @@ START_TEST(trace) {
   char path[] = "/tmp/trace-XXXXXX";
   int fd = mkstemp(path);
   close(fd);
-  ck_assert(dtm_rt_trace_open(NULL, c) == NULL);
-  RtTrace *t = dtm_rt_trace_open(path, c);
+  RtTrace *t;
+  ck_assert(dtm_rt_trace_open(NULL, c, &t) == 0 && !t);
+  ck_assert_int_eq(dtm_rt_trace_open(path, c, &t), 0);
   uint64_t now = dtm_rt_trace_now();
   dtm_rt_trace_event(t, "all-reduce of \"w\"", "collective", "a.dtm:1:2", 3, now, now + 1500);
   ck_assert_int_eq(dtm_rt_trace_close(t, c), 0);
@@ -253,8 +254,7 @@ START_TEST(trace) {
   ck_assert(json_number_value(json_object_get(event, "dur")) == 1.5);
   json_decref(root);
   unlink(path);
-  t = dtm_rt_trace_open("/nonexistent/trace.json", c);
-  ck_assert_int_eq(dtm_rt_trace_close(t, c), 1);
+  ck_assert(dtm_rt_trace_open("/nonexistent/trace.json", c, &t) == 1 && !t);
   c->ops->destroy(c, 0);
 }
 END_TEST
