@@ -91,6 +91,13 @@ Graph *spmd_lower(Arena *arena, const Graph *g, PlanCache *plans, const char **e
   return lower(arena, g, plans, &map, error);
 }
 
+/* A scalar made of constants alone is on no mesh in particular; from here on every value has ranks
+ * that hold it. */
+static void settle_scalars(Graph *g, const Mesh *world) {
+  for (ValueId v = 1; v < g->values.len; v++)
+    if (!graph_value(g, v)->type.mesh) graph_value(g, v)->type.mesh = world;
+}
+
 const char *spmd_run(Program *program, PlanCache *plans) {
   Graph **graphs[] = {&program->init, &program->train.graph, &program->eval.graph,
                       &program->infer.graph};
@@ -100,6 +107,7 @@ const char *spmd_run(Program *program, PlanCache *plans) {
     const char *error;
     Graph *g = lower(program->arena, *graphs[i], plans, &map, &error);
     if (!g) return error;
+    settle_scalars(g, program->world);
     *graphs[i] = g;
     if (i != 1) continue;
     program->train.loss = map[program->train.loss];
