@@ -246,6 +246,32 @@ START_TEST(slices_and_reuse) {
 }
 END_TEST
 
+/* A plain sum or mean: its cotangent is one number, broadcast until an operator needs all of it. */
+START_TEST(constant_cotangents) {
+  static const char *const mesh_types[][3] = {
+      {"f32[4]", "f32[3@x, 4]", "f32[5, 4]"},
+      {"f32[4@x]", "f32[3, 4@x]", "f32[5, 4@x]"},
+      {"f32[1]", "f32[3@(x,y), 4]", "f32[5, 4]"},
+      {"f32[3, 1]", "f32[3, 4@y]", "f32[5@x, 4@y]"},
+  };
+  for (int i = 0; i < 4; i++)
+    for (int use = 0; use < 4; use++) {
+      Lab lab;
+      Params p = {.n = 0};
+      lab_init(&lab, 2, (int64_t[]){2, 3});
+      ValueId a = param(&lab, &p, mesh_types[i][0]), b = param(&lab, &p, mesh_types[i][1]);
+      ValueId y = lab_binary(&lab, OP_ADD, a, b);
+      if (use == 1) y = lab_binary(&lab, OP_LINEAR, y, param(&lab, &p, mesh_types[i][2]));
+      if (use == 2)
+        y = lab_op(&lab, OP_PERMUTE, &y, 1, &ATTR_INTS(DIMS, ((int64_t[]){1, 0}), 2), 1);
+      ValueId loss = lab_op(&lab, use == 3 ? OP_MEAN : OP_SUM, &y, 1, NULL, 0);
+      differentiate(&lab, &p, loss);
+      check_values(&lab, &p, loss);
+      lab_free(&lab);
+    }
+}
+END_TEST
+
 /* A gradient through max over a sharded dim does not exist; a detached one is not asked for. */
 START_TEST(partial_max_is_an_error) {
   Lab lab;
@@ -321,6 +347,7 @@ int main(void) {
   tcase_add_test(c, residual_counts_once);
   tcase_add_test(c, average);
   tcase_add_test(c, slices_and_reuse);
+  tcase_add_test(c, constant_cotangents);
   tcase_add_test(c, partial_max_is_an_error);
   tcase_add_test(c, second_derivatives_are_an_error);
   tcase_add_test(c, no_influence_no_gradient);
