@@ -20,11 +20,11 @@ const char *infer_check(Arena *arena, const Graph *g, NodeId id) {
   }
   for (uint32_t i = 0; i < n->noperands; i++)
     if (out.slice[i]) return arena_printf(arena, "operand %u is not sliced to the others", i);
-  /* A scalar made of nothing is the same on every mesh: its node says on which it is used. */
-  if (n->noperands == 0 && n->nresults == 1 && !out.results[0].mesh)
-    out.results[0].mesh = value_type(g, n->first_result)->mesh;
-  for (uint32_t i = 0; i < n->nresults; i++)
-    if (!type_equal(value_type(g, node_result(n, i)), &out.results[i]))
+  for (uint32_t i = 0; i < n->nresults; i++) {
+    const TensorType *have = value_type(g, node_result(n, i));
+    if (!out.results[i].mesh) out.results[i].mesh = have->mesh; /* a scalar is on any mesh */
+    if (!type_equal(have, &out.results[i]))
       return arena_printf(arena, "inference says %s", type_print(arena, &out.results[i]));
+  }
   return NULL;
 }
