@@ -26,12 +26,14 @@ static void put_quoted(StrBuf *out, const char *s) {
 
 /* The shortest decimal text that reads back as the same double. */
 static void put_float(StrBuf *out, double v) {
-  char text[40];
+  char text[40], best[40] = "";
   for (int digits = 1; digits <= 17; digits++) {
     snprintf(text, sizeof text, "%.*g", digits, v);
-    if (strtod(text, NULL) == v) break;
+    if (strtod(text, NULL) != v && v == v) continue;
+    if (!*best || strlen(text) < strlen(best)) strcpy(best, text);
+    if (strlen(best) <= (size_t)digits) break;
   }
-  strbuf_puts(out, text);
+  strbuf_puts(out, best);
 }
 
 static void put_type(const Printer *p, const TensorType *t) {

@@ -21,7 +21,7 @@
 #include "ir/rewrite.h"
 
 typedef struct Loss {
-  const ProgramBlock *block;
+  ProgramBlock *block;
   const Graph *from;
   Graph *g;
   DiagSink sink; /* stays empty: every node is legal by construction */
@@ -107,12 +107,16 @@ static ValueId is_label(Loss *l, ValueId x, ValueId labels) {
   return binary(l, OP_EQ, iota, column);
 }
 
-/* The labels come from a source whose values are checked to lie in [0, below) without `ignore`. */
-static bool never_ignored(const Loss *l, ValueId labels, int64_t ignore) {
+/* Whether no label can be `ignore`: labels that come from a source whose values are checked to lie
+ * in [0, below). Sources of unsigned numbers (images, texts, token files) are checked from here on:
+ * what they hold are classes. */
+static bool never_ignored(Loss *l, ValueId labels, int64_t ignore) {
   for (;;) {
     const Node *n = value_node(l->from, labels);
     if (n->op == OP_INPUT) {
-      const DataSource *d = &l->block->data.data[node_int(n, ATTR_SOURCE, 0)];
+      DataSource *d = &l->block->data.data[node_int(n, ATTR_SOURCE, 0)];
+      bool numbers = strcmp(d->reader, "npy") == 0 || strcmp(d->reader, "raw") == 0;
+      if (ignore < 0 && !numbers && (d->below == 0 || d->below > l->vocab)) d->below = l->vocab;
       return d->below > 0 && (ignore < 0 || ignore >= d->below);
     }
     bool moves = n->op == OP_RESHAPE || n->op == OP_SLICE || n->op == OP_REDISTRIBUTE ||
@@ -186,7 +190,7 @@ static ValueId expand(Loss *l, ValueId logits, ValueId labels, ValueId weights, 
 }
 
 static void expand_node(Arena *scratch, const Sources *sources, GraphMap *map, NodeId id,
-                        const ProgramBlock *block) {
+                        ProgramBlock *block) {
   Loss l = {.block = block, .from = map->from, .g = map->to, .at = *graph_node(map->from, id)};
   ValueId logits = graph_map_get(map, l.at.operands[0]);
   ValueId labels = graph_map_get(map, l.at.operands[1]);

@@ -136,6 +136,33 @@ START_TEST(two_reductions) {
 }
 END_TEST
 
+/* Labels of a source of classes are range-checked, so none is ignored and nothing is counted. */
+START_TEST(labels_of_a_source) {
+  static const struct {
+    const char *reader;
+    int64_t below;
+    int all_reduce;
+  } sources[] = {{"idx", 5, 0}, {"npy", 0, 1}};
+  for (int i = 0; i < 2; i++) {
+    Lab lab;
+    lab_init(&lab, 1, (int64_t[]){2});
+    TensorType ids = type_from_text(&lab.mesh, "i64[6@x]");
+    DataSource source = {.name = "y", .reader = sources[i].reader, .type = ids, .scale = 1};
+    VEC_PUSH(&lab.arena, &lab.train->data, source);
+    Attr attrs[] = {ATTR_T(TYPE, &ids), ATTR_I(SOURCE, 0)};
+    ValueId x = lab_param(&lab, "f32[6@x, 5]", -1, 1);
+    ValueId operands[] = {x, lab_op(&lab, OP_INPUT, NULL, 0, attrs, 2)};
+    lab.train->loss = lab_op(&lab, OP_CROSS_ENTROPY, operands, 2, NULL, 0);
+    expand_run(&lab.program);
+    lab.g = lab.train->graph;
+    LabComm comm = lab_comm(&lab, lab.g, 0, lab.g->nodes.len, PHASE_FORWARD);
+    ck_assert_int_eq(comm.all_reduce, sources[i].all_reduce);
+    ck_assert_int_eq(lab.train->data.data[0].below, sources[i].below);
+    lab_free(&lab);
+  }
+}
+END_TEST
+
 /* G8, R8: one valid target on one rank and seven on the other, both on a third axis too. */
 START_TEST(mean_over_valid_targets) {
   Lab lab;
@@ -170,6 +197,7 @@ int main(void) {
   TCase *c = tcase_create("cross_entropy");
   tcase_add_loop_test(c, equals_the_definition, 0, sizeof cases / sizeof *cases);
   tcase_add_test(c, two_reductions);
+  tcase_add_test(c, labels_of_a_source);
   tcase_add_test(c, mean_over_valid_targets);
   suite_add_tcase(s, c);
   SRunner *r = srunner_create(s);
