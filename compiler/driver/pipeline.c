@@ -30,7 +30,9 @@ static bool run_sema(Compilation *c) {
   return s->sink.errors == 0;
 }
 
+/* Both rewrite what the user wrote, before anything is derived from it. */
 static bool run_expand(Compilation *c) {
+  if (!compute_run(c->program, &c->session->sink)) return false;
   expand_run(c->program);
   return true;
 }
