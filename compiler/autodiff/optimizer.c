@@ -47,13 +47,22 @@ typedef struct Scalars {
 
 static Scalars adamw_scalars(Step *s, const OptimizerSpec *spec, ValueId lr) {
   Grad *d = &s->d;
-  ValueId rate = grad_cast(d, lr, DT_F64);
+  double number;
+  ValueId rate = value_const(d->g, lr, &number) ? f64_const(d, number) : grad_cast(d, lr, DT_F64);
   Scalars c = {.rate = grad_binary(d, OP_DIV, rate, bias_correction(s, spec->beta1))};
   c.root = grad_unary(d, OP_RSQRT, bias_correction(s, spec->beta2));
   if (spec->weight_decay != 0)
     c.decay =
         grad_binary(d, OP_SUB, f64_const(d, 1), mul(d, rate, f64_const(d, spec->weight_decay)));
   return c;
+}
+
+/* A shared scalar in the element type of a parameter's state; a number stays a number. */
+static ValueId scalar(Grad *d, ValueId v, DType dtype) {
+  double number;
+  if (!value_const(d->g, v, &number)) return grad_cast(d, v, dtype);
+  Attr attrs[] = {ATTR_I(DTYPE, dtype), ATTR_F(VALUE, number)};
+  return grad_add(d, OP_CONST, NULL, 0, attrs, 2);
 }
 
 /* `v` under the layout of the parameter: R -> Partial where the parameter is Partial. */
@@ -73,11 +82,11 @@ static ValueId adamw(Step *s, const OptimizerSpec *spec, const Scalars *c, const
   double b1 = spec->beta1, b2 = spec->beta2;
   ValueId m = blend(d, b1, step_read(s, m_var), 1 - b1, g);
   ValueId v = blend(d, b2, step_read(s, v_var), 1 - b2, mul(d, g, g));
-  ValueId root = mul(d, grad_unary(d, OP_SQRT, v), grad_cast(d, c->root, state.dtype));
+  ValueId root = mul(d, grad_unary(d, OP_SQRT, v), scalar(d, c->root, state.dtype));
   ValueId slope =
       grad_binary(d, OP_DIV, m, grad_binary(d, OP_ADD, root, grad_const(d, g, spec->eps)));
-  ValueId move = mul(d, slope, grad_cast(d, c->rate, state.dtype));
-  if (c->decay) value = mul(d, value, grad_cast(d, c->decay, state.dtype));
+  ValueId move = mul(d, slope, scalar(d, c->rate, state.dtype));
+  if (c->decay) value = mul(d, value, scalar(d, c->decay, state.dtype));
   step_assign(s, m_var, m);
   step_assign(s, v_var, v);
   return grad_binary(d, OP_SUB, value, like_param(d, move, &param));
@@ -98,7 +107,7 @@ static ValueId sgd(Step *s, const OptimizerSpec *spec, const Scalars *c, const T
     step_assign(s, var, buffer);
     g = spec->nesterov ? blend(d, 1, g, spec->momentum, buffer) : buffer;
   }
-  return grad_binary(d, OP_SUB, value, mul(d, g, grad_cast(d, c->rate, grad_type(d, g)->dtype)));
+  return grad_binary(d, OP_SUB, value, mul(d, g, scalar(d, c->rate, grad_type(d, g)->dtype)));
 }
 
 void step_optimize(Step *s, const OptimizerSpec *spec, ValueId lr) {

@@ -38,6 +38,7 @@ uint32_t image_string(ImageWriter *w, const char *text) {
 }
 
 uint32_t image_mesh(ImageWriter *w, const Mesh *mesh) {
+  if (!mesh) return 1; /* a scalar on no mesh in particular: the world comes first */
   for (uint32_t i = 1; i < w->mesh.len; i++)
     if (w->mesh_of[i] == mesh) return i;
   AbiMesh m = {.name = image_string(w, mesh->name),
