@@ -1,0 +1,145 @@
+/* Tables of the planner: how far plans stay from the bound when sizes are uneven, and what a plan
+ * costs to find. Usage: bench_planner */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "place/place.h"
+
+enum { MAX_LAYOUTS = 512 };
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static Mesh make_mesh(uint32_t naxes, const int64_t *size) {
+  static const char *const names[] = {"x", "y", "z"};
+  Mesh m = {.name = "m", .naxes = naxes, .nranks = 1};
+  for (uint32_t a = 0; a < naxes; a++) {
+    m.axis[a] = names[a];
+    m.size[a] = size[a];
+    m.nranks *= size[a];
+  }
+  return m;
+}
+
+/* All layouts without Partial in which later axes are inner. */
+static void list_layouts(const Mesh *m, uint32_t rank, uint32_t axis, Layout l, Layout *out,
+                         uint32_t *n) {
+  if (axis == m->naxes) {
+    out[(*n)++] = l;
+    return;
+  }
+  list_layouts(m, rank, axis + 1, l, out, n);
+  for (uint32_t d = 0; d < rank; d++) {
+    Layout s = l;
+    layout_set(&s, m, axis, PLACE_SHARD, d, REDUCE_NONE);
+    list_layouts(m, rank, axis + 1, s, out, n);
+  }
+}
+
+/* Bytes of the larger of received and sent over the bound, for all pairs that move something. */
+static void uneven_row(uint32_t naxes, const int64_t *size, uint32_t rank, const int64_t *shape) {
+  Mesh m = make_mesh(naxes, size);
+  Arena arena;
+  arena_init(&arena);
+  PlanCache *cache = plan_cache_new(&arena);
+  static Layout layouts[MAX_LAYOUTS];
+  uint32_t n = 0, pairs = 0, above = 0;
+  list_layouts(&m, rank, 0, (Layout){0}, layouts, &n);
+  TensorType from = {.dtype = DT_F32, .rank = rank, .mesh = &m};
+  memcpy(from.shape, shape, sizeof(int64_t) * rank);
+  TensorType to = from;
+  double sum = 0, worst = 0, begin = now();
+  for (uint32_t i = 0; i < n; i++)
+    for (uint32_t j = 0; j < n; j++) {
+      from.layout = layouts[i];
+      to.layout = layouts[j];
+      int64_t bound = place_bound(&from, &to);
+      if (bound == 0) continue;
+      const RedistributePlan *plan = place_plan(cache, &from, &to, NULL);
+      int64_t most = 0;
+      for (uint32_t k = 0; k < plan->nsteps; k++) {
+        const PlanStep *s = &plan->steps[k];
+        most += s->bytes_received > s->bytes_sent ? s->bytes_received : s->bytes_sent;
+      }
+      double ratio = (double)most / (double)bound;
+      sum += ratio;
+      if (ratio > worst) worst = ratio;
+      above += ratio > 1;
+      pairs++;
+    }
+  double each = (now() - begin) / (n * n) * 1e6;
+  char mesh[64] = "", extents[64] = "";
+  for (uint32_t a = 0; a < naxes; a++)
+    snprintf(mesh + strlen(mesh), sizeof mesh - strlen(mesh), "%s%lld", a ? "x" : "",
+             (long long)size[a]);
+  for (uint32_t d = 0; d < rank; d++)
+    snprintf(extents + strlen(extents), sizeof extents - strlen(extents), "%s%lld", d ? "x" : "",
+             (long long)shape[d]);
+  printf("%-10s %-16s %6u %8u %8.3f %8.3f %8.2f\n", mesh, extents, pairs, above, sum / pairs, worst,
+         each);
+  arena_free(&arena);
+}
+
+/* Time to find one plan that is not in the cache. */
+static void speed_row(const char *what, const Mesh *m, uint32_t rank, const int64_t *shape,
+                      const Layout *from_layout, const Layout *to_layout) {
+  Arena arena;
+  arena_init(&arena);
+  TensorType from = {.dtype = DT_BF16, .rank = rank, .mesh = m, .layout = *from_layout};
+  memcpy(from.shape, shape, sizeof(int64_t) * rank);
+  TensorType to = from;
+  to.layout = *to_layout;
+  double best = 1e9;
+  for (int i = 0; i < 20; i++) {
+    PlanCache *cache = plan_cache_new(&arena);
+    double begin = now();
+    place_plan(cache, &from, &to, NULL);
+    double t = now() - begin;
+    if (t < best) best = t;
+  }
+  printf("%-44s %10.1f us   %s\n", what, best * 1e6,
+         place_describe(&arena, place_plan(plan_cache_new(&arena), &from, &to, NULL)));
+  arena_free(&arena);
+}
+
+int main(void) {
+  printf("larger of bytes received and sent by the worst device, over the bound\n");
+  printf("%-10s %-16s %6s %8s %8s %8s %8s\n", "mesh", "tensor", "pairs", "above", "mean", "worst",
+         "us/plan");
+  static const int64_t meshes[][3] = {{4}, {8}, {2, 3}, {4, 2}, {2, 2, 2}, {4, 3, 2}};
+  static const uint32_t naxes[] = {1, 1, 2, 2, 3, 3};
+  static const int64_t shapes[][3] = {{24, 24, 24}, {25, 31, 7}, {1001, 77, 3}, {50257, 768, 5}};
+  for (int i = 0; i < 6; i++)
+    for (int s = 0; s < 4; s++) uneven_row(naxes[i], meshes[i], 3, shapes[s]);
+
+  printf("\ntime of one plan on dp 1024 x tp 8\n");
+  Mesh m = make_mesh(2, (const int64_t[]){1024, 8});
+  static const int64_t activation[] = {4096, 8192, 16384}, odd[] = {50257, 12289};
+  Layout r = {0}, tp = {0}, dp = {0}, both = {0}, sum = {0}, moved = {0}, nested = {0};
+  layout_set(&tp, &m, 1, PLACE_SHARD, 0, REDUCE_NONE);
+  layout_set(&dp, &m, 0, PLACE_SHARD, 0, REDUCE_NONE);
+  both = dp;
+  layout_set(&both, &m, 1, PLACE_SHARD, 1, REDUCE_NONE);
+  layout_set(&moved, &m, 1, PLACE_SHARD, 0, REDUCE_NONE);
+  layout_set(&moved, &m, 0, PLACE_SHARD, 1, REDUCE_NONE);
+  nested = tp;
+  layout_set(&nested, &m, 0, PLACE_SHARD, 0, REDUCE_NONE);
+  sum = dp;
+  layout_set(&sum, &m, 1, PLACE_PARTIAL, 0, REDUCE_SUM);
+  speed_row("activation P@tp -> R", &m, 3, activation, &sum, &dp);
+  speed_row("activation S1@tp -> R", &m, 3, activation, &both, &dp);
+  speed_row("parameter S0@(tp,dp) -> S0@tp", &m, 2, odd, &nested, &tp);
+  speed_row("uneven [0@dp, 1@tp] -> [0@tp, 1@dp]", &m, 2, odd, &both, &moved);
+  speed_row("uneven S0@(tp,dp) -> R", &m, 2, odd, &nested, &r);
+  Layout grad = tp;
+  layout_set(&grad, &m, 0, PLACE_PARTIAL, 0, REDUCE_SUM);
+  speed_row("gradient P@dp -> R, S0@tp", &m, 2, odd, &grad, &tp);
+  Layout grad_r = {0};
+  layout_set(&grad_r, &m, 0, PLACE_PARTIAL, 0, REDUCE_SUM);
+  speed_row("gradient P@dp -> R, R@tp", &m, 2, odd, &grad_r, &r);
+  return 0;
+}
