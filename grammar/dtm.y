@@ -2,7 +2,8 @@
  * to lists, nothing else. The reference for readers is README.md; keep the two in step.
  *
  * Line ends come as NEWLINE only where a statement may end (tokens.c). After a syntax error the
- * rules with `skipped` find the next line end, '}' or block, so one run reports all errors. */
+ * rules with `skipped` find the next line end, '}' or block, so one run reports all errors. A rule
+ * `HEAD skipped block` always has a twin without the block: the error may lie behind it. */
 %require "3.8"
 %expect 0
 %define api.pure full
@@ -11,7 +12,7 @@
 %define api.location.type {Span}
 %define parse.error custom
 %define parse.lac full
-%define lr.default-reduction accepting
+%define lr.default-reduction consistent
 %locations
 %param {Parser *p}
 
@@ -75,6 +76,7 @@ static void dtm_error(Span *span, Parser *p, const char *message);
 
 %token END 0
 %token NEWLINE
+%token NEVER /* no lexer gives it, see `skipped` */
 %token BAD /* a character without meaning, reported by the lexer: fits nowhere */
 %token <word> NAME DTYPE
 %token <expr> INT FLOAT STRING
@@ -430,6 +432,7 @@ stmt
   | expr                               { $$ = build_expr_stmt(B, $1); }
   | FOR name IN expr block             { $$ = build_for(B, @1, $2, $4, $5, @5); }
   | FOR skipped block                  { $$ = build_stmt_error(B, @$); }
+  | FOR skipped                        { $$ = build_stmt_error(B, @$); }
   | ON postfix block                   { $$ = build_on_stmt(B, @1, $2, $3, @3); }
   | skipped                            { $$ = build_stmt_error(B, @1); }
   ;
@@ -450,6 +453,7 @@ message_opt
 if_stmt
   : IF expr block else_opt             { $$ = build_if(B, @1, $2, $3, $4, @$); }
   | IF skipped block else_opt          { $$ = build_stmt_error(B, @$); }
+  | IF skipped                         { $$ = build_stmt_error(B, @$); }
   ;
 else_opt
   : %empty                             { $$ = (StmtList){0}; }
@@ -480,12 +484,14 @@ member
   | name '=' expr                      { $$ = build_assign(B, $1, $3); }
   | FOR name IN expr member_block      { $$ = build_for(B, @1, $2, $4, $5, @5); }
   | FOR skipped member_block           { $$ = build_stmt_error(B, @$); }
+  | FOR skipped                        { $$ = build_stmt_error(B, @$); }
   | ON postfix member_block            { $$ = build_on_stmt(B, @1, $2, $3, @3); }
   | skipped                            { $$ = build_stmt_error(B, @1); }
   ;
 member_if
   : IF expr member_block member_else   { $$ = build_if(B, @1, $2, $3, $4, @$); }
   | IF skipped member_block member_else { $$ = build_stmt_error(B, @$); }
+  | IF skipped                         { $$ = build_stmt_error(B, @$); }
   ;
 member_else
   : %empty                             { $$ = (StmtList){0}; }
@@ -512,7 +518,9 @@ method
   | FN name '(' params ')' results block
                               { $$ = build_method(B, @1, true, $2, $4, $6, $7, @7); }
   | FORWARD skipped block              { $$ = build_stmt_error(B, @$); }
+  | FORWARD skipped                    { $$ = build_stmt_error(B, @$); }
   | FN skipped block                   { $$ = build_stmt_error(B, @$); }
+  | FN skipped                         { $$ = build_stmt_error(B, @$); }
   ;
 
 rename_stmt
@@ -551,11 +559,13 @@ line
   | operand                            { $$ = build_setting_expr(B, $1); }
   | FOR name IN expr line_block        { $$ = build_for(B, @1, $2, $4, $5, @5); }
   | FOR skipped line_block             { $$ = build_stmt_error(B, @$); }
+  | FOR skipped                        { $$ = build_stmt_error(B, @$); }
   | skipped                            { $$ = build_stmt_error(B, @1); }
   ;
 line_if
   : IF expr line_block line_else       { $$ = build_if(B, @1, $2, $3, $4, @$); }
   | IF skipped line_block line_else    { $$ = build_stmt_error(B, @$); }
+  | IF skipped                         { $$ = build_stmt_error(B, @$); }
   ;
 line_else
   : %empty                             { $$ = (StmtList){0}; }
@@ -588,7 +598,13 @@ part_word: OVER | PER | EVERY;
 
 /* --- recovery: what cannot be read, up to where reading goes on --- */
 
-skipped: error                         { yyerrok; p->recovering = false; };
+/* The second alternative keeps the state behind `error` from reducing without a look at the next
+ * token: tokens are dropped until one comes that may follow. (Elsewhere such reductions are wanted: a
+ * block that is complete is not to be opened again by an error behind it.) */
+skipped
+  : error                              { yyerrok; p->recovering = false; }
+  | error NEVER
+  ;
 
 %%
 

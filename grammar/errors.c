@@ -208,7 +208,8 @@ static bool is_reserved(int token) {
   return false;
 }
 
-/* The reserved word nearest to a misspelt one, among those that could stand here. */
+/* The word of the language nearest to a misspelt one; with `e`, among those that could stand here.
+ */
 static const char *nearest_word(Parser *p, Span span, const Expected *e) {
   const char *text = arena_strndup(p->build.arena, p->text + span.start, span.end - span.start);
   const char *best = NULL, *word;
@@ -216,8 +217,9 @@ static const char *nearest_word(Parser *p, Span span, const Expected *e) {
   int token;
   bool reserved;
   for (unsigned i = 0; (word = parser_keyword(i, &token, &reserved)); i++) {
-    unsigned distance = find(e, token) >= 0 ? edit_distance(text, word, limit) : limit + 1;
-    if (distance > limit) continue;
+    bool fits = e ? find(e, token) >= 0 : reserved;
+    unsigned distance = fits ? edit_distance(text, word, limit) : limit + 1;
+    if (distance > limit || (best && distance == limit)) continue;
     limit = distance;
     best = word;
   }
@@ -226,6 +228,34 @@ static const char *nearest_word(Parser *p, Span span, const Expected *e) {
 
 static void help(Parser *p, Diag *d, const char *text) {
   diag_help(p->build.sink, d, (Span){0}, NULL, NULL, "%s", text);
+}
+
+/* Words of other languages, and misspelt ones: the token itself, or the first word of the line when
+ * the error shows right behind it. */
+static void hint_words(Parser *p, Diag *d, int token, Span span, const Expected *e) {
+  static const char *const words[][2] = {
+      {"and", "write &&"},
+      {"or", "write ||"},
+      {"not", "write !"},
+      {"elif", "write else if"},
+      {"while", "loops run over lists: for i in range(n) { ... }"},
+      {"def", "functions are written: fn name(a, b) { ... }"},
+      {"class", "modules are written: module Name(...) { ... }"},
+      {"var", "write let"},
+      {"const", "write let"},
+  };
+  bool behind_head = p->before == TOK_NAME && p->before_span.start == p->head_span.start;
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    bool here = token == TOK_NAME && text_is(p, span, words[i][0]);
+    bool before = p->before == TOK_NAME && text_is(p, p->before_span, words[i][0]);
+    if (!here && !before) continue;
+    help(p, d, words[i][1]);
+    return;
+  }
+  const char *near = NULL;
+  if (token == TOK_NAME && find(e, '*') < 0) near = nearest_word(p, span, e);
+  if (!near && behind_head) near = nearest_word(p, p->before_span, NULL);
+  if (near) help(p, d, arena_printf(p->build.arena, "did you mean \"%s\"?", near));
 }
 
 /* What people who come from other languages write, and what to write instead. */
@@ -243,15 +273,12 @@ static void add_hints(Parser *p, Diag *d, int token, Span span, const Expected *
          arena_printf(p->build.arena, "convert a tensor with x.to(%.*s)",
                       (int)(p->before_span.end - p->before_span.start),
                       p->text + p->before_span.start));
+  if (token == '.' && expr_fits) help(p, d, "a number has a digit before its point: 0.5");
+  if (token == '?' && operator_fits) help(p, d, "choices are written: if c then a else b");
   if (token == '=' && operator_fits) help(p, d, "compare with ==");
   if (token == '+' && p->before == TOK_NEWLINE)
     help(p, d, "to go on with the line before, end it with the operator");
-  static const char *const words[][2] = {{"and", "&&"}, {"or", "||"}, {"not", "!"}};
-  for (int i = 0; i < 3; i++)
-    if (token == TOK_NAME && operator_fits && text_is(p, span, words[i][0]))
-      help(p, d, arena_printf(p->build.arena, "write %s", words[i][1]));
-  const char *near = token == TOK_NAME && !operator_fits ? nearest_word(p, span, e) : NULL;
-  if (near) help(p, d, arena_printf(p->build.arena, "did you mean \"%s\"?", near));
+  hint_words(p, d, token, span, e);
 }
 
 /* The bracket that was still open where the error shows. */

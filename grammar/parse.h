@@ -39,7 +39,8 @@ typedef struct Parser {
   Span previous_span;
   int before; /* the token before that one */
   Span before_span;
-  int line_head;      /* first token of the current line */
+  int line_head; /* first token of the current line */
+  Span head_span;
   bool at_line_start; /* the next token is one */
   bool stopped;       /* nesting too deep: only the end of the file follows */
 

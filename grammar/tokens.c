@@ -281,7 +281,10 @@ int dtm_lex(DTM_STYPE *value, Span *span, Parser *p) {
   }
 
   int kind = word_in_context(p, t->kind);
-  if (p->at_line_start || kind == TOK_ELSE) p->line_head = kind;
+  if (p->at_line_start || kind == TOK_ELSE) {
+    p->line_head = kind;
+    p->head_span = t->span;
+  }
   p->at_line_start = kind == '{';
   switch (kind) {
   case '(':

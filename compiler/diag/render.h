@@ -9,7 +9,7 @@ const Diag **diag_in_source_order(const DiagSink *sink, Arena *scratch);
 const char *diag_severity_name(Severity severity);
 
 void diag_render_text(const DiagSink *sink, StrBuf *out, bool color);
-/* {"diagnostics":[...],"errors":n,"warnings":n}: one object, documented in grammar/README.md. */
+/* {"diagnostics":[...],"errors":n,"warnings":n}: one object, documented in README.md. */
 void diag_render_json(const DiagSink *sink, StrBuf *out);
 /* SARIF 2.1.0, what GitHub code scanning reads. */
 void diag_render_sarif(const DiagSink *sink, StrBuf *out);
