@@ -418,6 +418,7 @@ block
 stmts
   : %empty                             { $$ = (StmtList){0}; }
   | stmt_list
+  | stmt_list NEWLINE                  { $$ = $1; }
   ;
 stmt_list
   : stmt                               { $$ = (StmtList){0}; VEC_PUSH(A, &$$, $1); }
@@ -469,6 +470,7 @@ member_block
 members
   : %empty                             { $$ = (StmtList){0}; }
   | member_list
+  | member_list NEWLINE                { $$ = $1; }
   ;
 member_list
   : member                             { $$ = (StmtList){0}; VEC_PUSH(A, &$$, $1); }
@@ -544,6 +546,7 @@ line_block
 lines
   : %empty                             { $$ = (StmtList){0}; }
   | line_list
+  | line_list NEWLINE                  { $$ = $1; }
   ;
 line_list
   : line                               { $$ = (StmtList){0}; VEC_PUSH(A, &$$, $1); }

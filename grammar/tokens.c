@@ -164,6 +164,11 @@ static bool head_opens_block(const Parser *p) {
   }
 }
 
+/* Tokens that end the last line of a block wrongly: the error is there, not at the '}'. */
+static bool dangles(int token) {
+  return !can_end(token) && token != ',' && token != '{' && token != TOK_NEWLINE;
+}
+
 static void fetch(Parser *p, RawToken *t) {
   p->newline = false;
   t->kind = dtm_raw_token(&t->value, &t->span, p->scanner);
@@ -271,7 +276,8 @@ int dtm_lex(DTM_STYPE *value, Span *span, Parser *p) {
   p->unclosed = (Bracket){0};
   Bracket *inner = innermost(p);
   bool in_line = inner && inner->token != '{';
-  bool forced = t->newline && !p->at_line_start && opens_statement(t->kind);
+  bool forced = t->newline && !p->at_line_start &&
+                (opens_statement(t->kind) || (t->kind == '}' && !in_line && dangles(p->previous)));
   if (forced || (t->kind == '{' && p->recovering)) close_by_force(p);
   if (forced || (t->newline && !in_line && can_end(p->previous) && !continues(t->kind))) {
     t->newline = false;
