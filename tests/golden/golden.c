@@ -68,8 +68,8 @@ void compare_with_file(Arena *arena, const char *path, const char *actual, bool 
   unsigned line = 1;
   size_t at = 0;
   for (; stored[at] && stored[at] == actual[at]; at++) line += stored[at] == '\n';
-  ck_abort_msg("%s differs from line %u on (DTM_UPDATE=1 rewrites it); now it is:\n%s", path, line,
-               actual);
+  ck_abort_msg("%s differs from line %u on (DTM_UPDATE=1 rewrites it); now it is:\n%.4000s", path,
+               line, actual);
 }
 
 char *run_command(Arena *arena, const char *command, int *status) {
