@@ -18,12 +18,8 @@ int command_fmt(Session *s) {
       fprintf(stderr, "dtmc: cannot read %s: %s\n", files->data[i], strerror(errno));
       return EXIT_ERRORS;
     }
-    uint32_t before = s->sink.errors;
-    File *file = ast_parse(&s->arena, &s->names, &s->sink, id);
-    if (s->sink.errors != before) continue; /* a file with errors is left as it is */
-    StrBuf sb;
-    strbuf_init(&sb, &s->arena);
-    ast_print(&s->sources, file, &sb);
+    StrBuf sb; /* a file with errors is left as it is */
+    if (!ast_format(&s->arena, &s->names, &s->sink, id, &sb)) continue;
     const SourceFile *source = sources_get(&s->sources, id);
     bool same = sb.len == source->size && memcmp(sb.text, source->text, sb.len) == 0;
     if (write && same) continue;
