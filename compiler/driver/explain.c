@@ -4,9 +4,11 @@
 #include "driver/commands.h"
 #include "ops/ops.h"
 
-static int list_diagnostics(void) {
-  for (int code = DIAG_NONE + 1; code < DIAG_COUNT; code++)
-    printf("%s  %s\n", diag_info((DiagCode)code)->code, diag_info((DiagCode)code)->title);
+static int list_diagnostics(Session *s) {
+  StrBuf text;
+  strbuf_init(&text, &s->arena);
+  diag_list(&text);
+  fputs(text.text, stdout);
   return EXIT_OK;
 }
 
@@ -16,14 +18,16 @@ static int list_operators(void) {
   return EXIT_OK;
 }
 
-static int explain_code(const char *code) {
+static int explain_code(Session *s, const char *code) {
   DiagCode found = diag_by_code(code);
   if (found == DIAG_NONE) {
     fprintf(stderr, "dtmc: there is no diagnostic %s; see dtmc explain --list\n", code);
     return EXIT_USAGE;
   }
-  const DiagInfo *d = diag_info(found);
-  printf("%s: %s\n\n%s\n", d->code, d->title, d->explanation);
+  StrBuf text;
+  strbuf_init(&text, &s->arena);
+  diag_explain(found, &text);
+  fputs(text.text, stdout);
   return EXIT_OK;
 }
 
@@ -48,9 +52,9 @@ int command_explain(Session *s) {
   const StringList *words = &s->options.operands;
   bool list = option_given(&s->options, OPT_LIST);
   bool about_op = words->len && strcmp(words->data[0], "op") == 0;
-  if (list) return about_op ? list_operators() : list_diagnostics();
+  if (list) return about_op ? list_operators() : list_diagnostics(s);
   if (about_op && words->len == 2) return explain_operator(words->data[1]);
-  if (!about_op && words->len == 1) return explain_code(words->data[0]);
+  if (!about_op && words->len == 1) return explain_code(s, words->data[0]);
   fprintf(stderr, "dtmc: explain takes a code (dtmc explain DTM2004) or an operator (dtmc explain "
                   "op linear)\n");
   return EXIT_USAGE;
