@@ -283,7 +283,7 @@ static uint32_t group_mesh(Emitter *e, const Group *g) {
   for (uint32_t i = 0; i < g->noutputs && !t; i++) t = type_of(e, g->outputs[i]);
   for (uint32_t i = 0; i < g->ninputs && !t; i++)
     if (g->inputs[i]) t = type_of(e, g->inputs[i]);
-  return t ? image_mesh(e->w, t->mesh) : 1;
+  return t && t->mesh ? image_mesh(e->w, t->mesh) : 1;
 }
 
 static void emit_group(Emitter *e, uint32_t id) {

@@ -64,7 +64,9 @@ uint32_t image_mesh(ImageWriter *w, const Mesh *mesh) {
 }
 
 uint32_t image_type(ImageWriter *w, const TensorType *type) {
-  AbiType t = {.dtype = type->dtype, .rank = type->rank, .mesh = image_mesh(w, type->mesh)};
+  /* A scalar constant may have no mesh: it is the same on all. The first mesh is the world. */
+  const uint32_t mesh = type->mesh ? image_mesh(w, type->mesh) : 1;
+  AbiType t = {.dtype = type->dtype, .rank = type->rank, .mesh = mesh};
   memcpy(t.shape, type->shape, sizeof *t.shape * type->rank);
   memcpy(t.at, type->layout.at, sizeof t.at);
   for (uint64_t key = hash_bytes(&t, sizeof t, 1);; key++) {
