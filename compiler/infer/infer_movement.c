@@ -57,7 +57,7 @@ bool rule_unsqueeze(Rule *r) {
 bool rule_squeeze(Rule *r) {
   const TensorType *t = rule_type(r, 0);
   uint32_t dim;
-  if (!rule_dim(r, -1, &dim)) return false;
+  if (!rule_dim(r, 0, &dim)) return false;
   if (t->shape[dim] != 1)
     return rule_fail_argument(
         r, rule_text(r, "dim %u has extent %lld, not 1", dim, (long long)t->shape[dim]));
