@@ -13,17 +13,26 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
-/* The one mutable global: a signal handler has nowhere else to write. Number of the signal that
- * asked us to stop, or 0. */
+/* Mutable globals, the only ones: a signal handler has nowhere else to write. The number of the
+ * signal that asked us to stop, or 0, and when it came (ms). */
 static volatile sig_atomic_t stop_signal;
+static volatile int64_t stop_time;
 
+/* One request may arrive twice at once: from the terminal or `timeout`, which signal the whole
+ * group, and passed on by the supervisor. Only a Ctrl-C some time later means "now". */
 static void on_stop(int number) {
-  stop_signal = number;
-  if (number == SIGINT) {
-    signal(SIGINT, SIG_DFL); /* a second Ctrl-C kills */
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  int64_t now = (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+  if (number == SIGINT && stop_signal && now - stop_time > RT_SAME_REQUEST_MS) {
+    signal(SIGINT, SIG_DFL);
+    raise(SIGINT);
+  } else if (!stop_signal) {
+    stop_signal = number;
+    stop_time = now;
   }
 }
 

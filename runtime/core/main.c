@@ -80,7 +80,9 @@ static int run_blocks(Run *r) {
   if (!status && (o->command == RT_RUN_DEFAULT || o->command == RT_RUN_TRAIN) &&
       p[ABI_PROGRAM_TRAIN].present)
     status = dtm_rt_train(r);
-  if (!status && p[ABI_PROGRAM_EVAL].present &&
+  bool stop = false; /* Ctrl-C while training: saved, and that is all */
+  if (!status) status = dtm_rt_stop_agreed(r->comm, &stop);
+  if (!status && !stop && p[ABI_PROGRAM_EVAL].present &&
       (o->command == RT_RUN_EVAL || (o->command == RT_RUN_DEFAULT && !o->no_eval)))
     status = dtm_rt_evaluate(r, dtm_rt_exec_step(r->exec)->step + 1);
   if (!status && o->command == RT_RUN_INFER) status = dtm_rt_infer(r);

@@ -27,7 +27,7 @@ typedef struct Watch {
   int status;
   bool failed;
   int64_t kill_at; /* ms; 0 = not set */
-  int interrupts;
+  int64_t stop_at; /* ms: when we were first asked to stop; 0 = not */
 } Watch;
 
 static int64_t now_ms(void) {
@@ -99,16 +99,18 @@ static void reap(Watch *w) {
   }
 }
 
-/* The terminal sends Ctrl-C to every process of the group by itself; a signal sent to this process
- * alone is passed on. A second one ends everything at once. */
+/* What was sent to this process alone is passed on; what was sent to the whole group reaches ranks
+ * twice, which they see through. A Ctrl-C some time after the first request ends everything. */
 static void pass_on(Watch *w, const siginfo_t *info) {
-  if (info->si_code != SI_KERNEL) {
-    signal_ranks(w, info->si_signo);
-  }
-  if (info->si_signo == SIGINT && ++w->interrupts > 1) {
-    signal_ranks(w, SIGKILL);
+  if (info->si_signo == SIGINT && w->stop_at && now_ms() - w->stop_at > RT_SAME_REQUEST_MS) {
     w->failed = true;
     w->status = 128 + SIGINT;
+    signal_ranks(w, SIGKILL);
+    return;
+  }
+  w->stop_at = w->stop_at ? w->stop_at : now_ms();
+  if (info->si_code != SI_KERNEL) {
+    signal_ranks(w, info->si_signo);
   }
 }
 

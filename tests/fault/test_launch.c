@@ -438,6 +438,24 @@ START_TEST(asked_to_stop) {
 }
 END_TEST
 
+/* `timeout` and shells signal every process of the group: still one request. */
+START_TEST(group_asked_to_stop) {
+  JobSetup setup = four;
+  setup.body = until_stopped;
+  Job job;
+  job_start(&job, &setup);
+  job_up(&job, 4);
+  usleep(50000);
+  for (int r = 0; r < 4; r++) {
+    kill(job.rank[r], SIGINT);
+  }
+  kill(job.main, SIGINT);
+  kill(job.main, SIGINT);
+  job_end(&job, 10);
+  ck_assert_msg(job.status == 128 + SIGINT && !job.message[0], "%d: %s", job.status, job.message);
+}
+END_TEST
+
 START_TEST(second_interrupt_kills) {
   JobSetup setup = four;
   setup.body = deaf;
@@ -446,7 +464,7 @@ START_TEST(second_interrupt_kills) {
   job_up(&job, 4);
   usleep(50000);
   kill(job.main, SIGINT);
-  usleep(200000);
+  usleep(700000);
   ck_assert_int_eq(kill(job.rank[0], 0), 0);
   kill(job.main, SIGINT);
   job_end(&job, 5);
@@ -747,6 +765,7 @@ int main(void) {
   tcase_add_test(tc, reader_gone);
   tcase_add_test(tc, supervisor_killed);
   tcase_add_loop_test(tc, asked_to_stop, 0, 4);
+  tcase_add_test(tc, group_asked_to_stop);
   tcase_add_test(tc, second_interrupt_kills);
   tcase_add_test(tc, one_rank);
   tcase_add_loop_test(tc, not_pinned, 0, 2);
