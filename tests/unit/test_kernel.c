@@ -1,0 +1,288 @@
+/* Compiled kernels bit by bit: conversions of the narrow floats, random numbers, results that do
+ * not depend on how the tasks are split, every instruction set level. */
+#include <check.h>
+#include <math.h>
+#include <string.h>
+
+#include "jit.h"
+#include "kernel/build.h"
+#include "runtime/abi/number.h"
+#include "runtime/abi/philox.h"
+
+static Arena arena;
+
+static KAccess along(uint32_t buf) {
+  KAccess a = kb_access(buf);
+  a.stride[0] = KINT_ONE;
+  return a;
+}
+
+static void start_map(KBuilder *b) {
+  kb_init(b, &arena);
+  kb_dim(b, KDIM_VEC, kb_int(b));
+  kb_block(b, true);
+}
+
+/* out[i] = in[i] in another type. */
+static Kernel *convert_kernel(DType from, DType to) {
+  KBuilder b;
+  start_map(&b);
+  KRef x = kb_load(&b, along(kb_buf(&b, KBUF_TENSOR, from, false)), 0, 0);
+  kb_store(&b, along(kb_buf(&b, KBUF_TENSOR, to, true)), kb_cast(&b, x, to), 0);
+  Kernel *k = kb_finish(&b);
+  k->name = arena_printf(&arena, "%s_to_%s", dtype_name(from), dtype_name(to));
+  return k;
+}
+
+static const DType narrow[] = {DT_BF16, DT_F16, DT_F8_E4M3, DT_F8_E5M2};
+enum { NARROW = 4 };
+
+static uint32_t encode(DType t, float f) {
+  if (t == DT_BF16) return abi_to_bf16(f);
+  if (t == DT_F16) return abi_to_f16(f);
+  return abi_to_small(f, t == DT_F8_E4M3 ? 4 : 5, t == DT_F8_E4M3 ? 3 : 2, t == DT_F8_E4M3);
+}
+
+static bool is_nan_bits(DType t, uint32_t bits) {
+  uint64_t raw[1] = {bits};
+  return isnan(abi_load(raw, (uint32_t)t, 0));
+}
+
+/* Every value of the narrow type widens exactly. */
+static void check_decode(DType t, KernelFn *fn) {
+  static unsigned char in[65536 * 2];
+  static float out[65536];
+  int64_t n = dtype_bytes(t) == 2 ? 65536 : 256;
+  for (int64_t i = 0; i < n; i++) {
+    if (n == 256)
+      in[i] = (unsigned char)i;
+    else
+      memcpy(in + 2 * i, &(uint16_t){(uint16_t)i}, 2);
+  }
+  fn((void *[]){in, out}, &n, 0, (n + KERNEL_VEC_BLOCK - 1) / KERNEL_VEC_BLOCK);
+  for (int64_t i = 0; i < n; i++) {
+    double want = abi_load(in, (uint32_t)t, i);
+    ck_assert_msg((isnan(want) && isnan(out[i])) || (double)out[i] == want,
+                  "%s bits %lld: %g, should be %g", dtype_name(t), (long long)i, (double)out[i],
+                  want);
+  }
+}
+
+/* Samples of all f32: every exponent, ties, neighbours of ties, specials. */
+static void check_encode(DType t, KernelFn *fn) {
+  enum { N = 1 << 17 };
+  static float in[N];
+  static unsigned char out[N * 2];
+  uint32_t state = 1;
+  for (int64_t i = 0; i < N; i++) {
+    state = state * 1664525u + 1013904223u;
+    uint32_t u = state;
+    if (i % 3 == 0) u &= 0xffff0000u;
+    if (i % 3 == 1) u = (u & 0xfff00000u) + (i % 5 ? 0x80000u : 0x7ffffu);
+    memcpy(&in[i], &u, 4);
+  }
+  int64_t n = N;
+  fn((void *[]){in, out}, &n, 0, N / KERNEL_VEC_BLOCK);
+  for (int64_t i = 0; i < N; i++) {
+    uint32_t want = encode(t, in[i]), got = out[i];
+    if (dtype_bytes(t) == 2) got = (uint32_t)(out[2 * i] | out[2 * i + 1] << 8);
+    ck_assert_msg(got == want || (is_nan_bits(t, got) && is_nan_bits(t, want)),
+                  "%a to %s: %#x, should be %#x", (double)in[i], dtype_name(t), got, want);
+  }
+}
+
+START_TEST(test_conversions) {
+  Kernel *k[2 * NARROW];
+  for (int i = 0; i < NARROW; i++) {
+    k[2 * i] = convert_kernel(narrow[i], DT_F32);
+    k[2 * i + 1] = convert_kernel(DT_F32, narrow[i]);
+  }
+  Jit jit = jit_load(&arena, k, 2 * NARROW, "native");
+  for (int i = 0; i < NARROW; i++) {
+    check_decode(narrow[i], jit.kernels[2 * i]);
+    check_encode(narrow[i], jit.kernels[2 * i + 1]);
+  }
+}
+END_TEST
+
+/* f64 is rounded once: what lies just beside a tie of the narrow type does not become the tie. */
+START_TEST(test_f64_rounds_once) {
+  Kernel *k = convert_kernel(DT_F64, DT_BF16);
+  Jit jit = jit_load(&arena, &k, 1, "native");
+  double in[4] = {1 + 0x1p-8 + 0x1p-40, 1 + 0x1p-8 - 0x1p-40, 1 + 0x1p-8, 1 + 3 * 0x1p-8};
+  uint16_t out[4];
+  int64_t n = 4;
+  jit.kernels[0]((void *[]){in, out}, &n, 0, 1);
+  ck_assert_uint_eq(out[0], 0x3f81);
+  ck_assert_uint_eq(out[1], 0x3f80);
+  ck_assert_uint_eq(out[2], 0x3f80);
+  ck_assert_uint_eq(out[3], 0x3f82);
+}
+END_TEST
+
+START_TEST(test_random_bits) {
+  enum { N = 1000 };
+  static const int64_t instance = 0x123456789;
+  Kernel *k[2];
+  for (int normal = 0; normal < 2; normal++) {
+    KBuilder b;
+    start_map(&b);
+    KAccess at = kb_access(0);
+    at.offset = kb_int(&b);
+    at.stride[0] = KINT_ONE;
+    uint32_t step = kb_buf(&b, KBUF_STEP, DT_I64, false);
+    KRef r =
+        kb_random(&b, normal ? KRANDOM_NORMAL : KRANDOM_UNIFORM, instance, kb_index(&b, at), step);
+    kb_store(&b, along(kb_buf(&b, KBUF_TENSOR, normal ? DT_F64 : DT_F32, true)), r, 0);
+    k[normal] = kb_finish(&b);
+    k[normal]->name = normal ? "normal" : "uniform";
+  }
+  Jit jit = jit_load(&arena, k, 2, "native");
+  int64_t block[4] = {0x0123456789abcdef, 77, 0, 0}, ints[2] = {N, 0xfffffe00};
+  static float uniform[N];
+  static double normal[N];
+  jit.kernels[0]((void *[]){block, uniform}, ints, 0, 1);
+  jit.kernels[1]((void *[]){block, normal}, ints, 0, 1);
+  for (int i = 0; i < N; i++) {
+    uint64_t seed = (uint64_t)block[0], step = (uint64_t)block[1], at = (uint64_t)(ints[1] + i);
+    ck_assert(uniform[i] == philox_uniform(seed, (uint64_t)instance, step, at));
+    ck_assert(fabs(normal[i] - philox_normal(seed, (uint64_t)instance, step, at)) < 1e-13);
+  }
+}
+END_TEST
+
+/* Rows reduced in chunks, a value per row, a sum over everything: in one kernel. */
+static Kernel *chunked_kernel(void) {
+  KBuilder b;
+  kb_init(&b, &arena);
+  kb_dim(&b, KDIM_ROW, kb_int(&b));
+  kb_dim(&b, KDIM_VEC, kb_int(&b));
+  b.chunk_rows = kb_int(&b);
+  b.nchunks = kb_int(&b);
+  uint32_t x = kb_buf(&b, KBUF_TENSOR, DT_F32, false), y = kb_buf(&b, KBUF_TENSOR, DT_F32, true);
+  uint32_t col = kb_buf(&b, KBUF_TENSOR, DT_F32, true), all = kb_buf(&b, KBUF_TENSOR, DT_F64, true);
+  KAccess at = kb_access(x), to = kb_access(y), columns = kb_access(col), total = kb_access(all);
+  at.stride[0] = to.stride[0] = columns.stride[0] = 1;
+  at.stride[1] = to.stride[1] = columns.stride[1] = KINT_ONE;
+  total.stride[0] = KINT_ONE;
+  kb_block(&b, true);
+  KRef v = kb_load(&b, at, 0, 0);
+  KRef sum = kb_reduce(&b, REDUCE_SUM, kb_point(&b, OP_EXP, v, 0, 0));
+  kb_block(&b, false);
+  kb_accum(&b, total, REDUCE_SUM, kb_cast(&b, sum, DT_F64));
+  kb_block(&b, true);
+  v = kb_point(&b, OP_DIV, kb_point(&b, OP_EXP, kb_load(&b, at, 0, 0), 0, 0), sum, 0);
+  kb_store(&b, to, v, 0);
+  kb_accum(&b, columns, REDUCE_SUM, v);
+  Kernel *k = kb_finish(&b);
+  k->name = "chunked";
+  return k;
+}
+
+enum { ROWS = 37, COLS = 45, CHUNK = 5, CHUNKS = (ROWS + CHUNK - 1) / CHUNK };
+
+typedef struct Chunked {
+  float y[ROWS * COLS], columns[CHUNKS * COLS];
+  double total[CHUNKS];
+} Chunked;
+
+static void run_chunked(KernelFn *fn, float *x, Chunked *out, int64_t piece) {
+  int64_t ints[4] = {ROWS, COLS, CHUNK, CHUNKS};
+  memset(out, 0x5a, sizeof *out);
+  for (int64_t t = 0; t < CHUNKS; t += piece)
+    fn((void *[]){x, out->y, out->columns, out->total}, ints, t,
+       t + piece < CHUNKS ? t + piece : CHUNKS);
+}
+
+START_TEST(test_splits_and_levels) {
+  static const char *const levels[] = {"native", "x86-64", "x86-64-v2", "x86-64-v3"};
+  static float x[ROWS * COLS];
+  static Chunked whole, split;
+  for (int i = 0; i < ROWS * COLS; i++) x[i] = (float)((i * 7919) % 1000) * 0.004f - 2;
+  for (int level = 0; level < 4; level++) {
+    Kernel *k = chunked_kernel();
+    if (level == 3 && !__builtin_cpu_supports("avx2")) continue;
+    Jit jit = jit_load(&arena, &k, 1, levels[level]);
+    run_chunked(jit.kernels[0], x, &whole, CHUNKS);
+    for (int64_t piece = 1; piece < 4; piece++) {
+      run_chunked(jit.kernels[0], x, &split, piece);
+      ck_assert(memcmp(&whole, &split, sizeof whole) == 0);
+    }
+    double total = 0, want = 0, first = 0;
+    for (int i = 0; i < ROWS * COLS; i++) want += exp((double)x[i]);
+    for (int i = 0; i < CHUNKS; i++) total += whole.total[i];
+    for (int i = 0; i < COLS; i++) first += (double)whole.y[i];
+    ck_assert_msg(fabs(total - want) < 1e-5 * want, "%s: %g, should be %g", levels[level], total,
+                  want);
+    ck_assert(fabs(first - 1) < 1e-6);
+  }
+}
+END_TEST
+
+START_TEST(test_bad_level) {
+  Kernel *k = chunked_kernel();
+  CodegenOptions options = {.march = "pentium"};
+  const void *bytes;
+  size_t size;
+  const char *error = NULL;
+  ck_assert(!codegen_emit(&arena, &k, 1, NULL, &options, CODEGEN_OBJECT, &bytes, &size, &error));
+  ck_assert(error && strstr(error, "x86-64-v3"));
+}
+END_TEST
+
+/* Each fault alone; the kernel is sound before. */
+START_TEST(test_verifier) {
+  Kernel *k = chunked_kernel();
+  ck_assert(kernel_verify(&arena, k) == NULL);
+  KInstr *in = k->instrs;
+  for (uint32_t i = 0; i < k->ninstrs; i++) {
+    KInstr good = in[i];
+    if (good.a) {
+      in[i].a = k->ninstrs; /* made later */
+      ck_assert(kernel_verify(&arena, k) != NULL);
+      in[i] = good;
+    }
+    if (good.kind == K_LOAD || good.kind == K_STORE) {
+      in[i].access.buf = 99;
+      ck_assert(kernel_verify(&arena, k) != NULL);
+      in[i] = good;
+      in[i].access.stride[0] = 99;
+      ck_assert(kernel_verify(&arena, k) != NULL);
+      in[i] = good;
+    }
+  }
+  ck_assert(kernel_verify(&arena, k) == NULL);
+  k->bufs[1].written = false;
+  ck_assert(kernel_verify(&arena, k) != NULL);
+}
+END_TEST
+
+START_TEST(test_equal_kernels_are_one) {
+  KernelSet set = {0};
+  ck_assert_uint_eq(kernel_set_add(&arena, &set, chunked_kernel(), "a"), 0);
+  ck_assert_uint_eq(kernel_set_add(&arena, &set, convert_kernel(DT_F32, DT_BF16), "b"), 1);
+  ck_assert_uint_eq(kernel_set_add(&arena, &set, chunked_kernel(), "c"), 0);
+  ck_assert_uint_eq(set.kernels.len, 2);
+}
+END_TEST
+
+int main(void) {
+  arena_init(&arena);
+  Suite *suite = suite_create("kernel");
+  TCase *t = tcase_create("kernels");
+  tcase_set_timeout(t, 60);
+  tcase_add_test(t, test_conversions);
+  tcase_add_test(t, test_f64_rounds_once);
+  tcase_add_test(t, test_random_bits);
+  tcase_add_test(t, test_splits_and_levels);
+  tcase_add_test(t, test_bad_level);
+  tcase_add_test(t, test_verifier);
+  tcase_add_test(t, test_equal_kernels_are_one);
+  suite_add_tcase(suite, t);
+  SRunner *runner = srunner_create(suite);
+  srunner_run_all(runner, CK_NORMAL);
+  int failed = srunner_ntests_failed(runner);
+  srunner_free(runner);
+  arena_free(&arena);
+  return failed ? 1 : 0;
+}
