@@ -117,8 +117,7 @@ static void emit_tables(Emitter *e, LLVMValueRef *functions, uint32_t n, const C
 /* Enough to clean up what the emitter leaves: stack slots to registers, equal subexpressions,
  * invariants out of loops. The vector shape is already chosen. */
 static const char passes[] =
-    "function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,loop-mssa(licm),"
-    "early-cse)";
+    "function(sroa,early-cse,instsimplify,loop-mssa(licm))";
 
 static bool run_passes(Emitter *e, Target *t, const CodegenOptions *options, char **error) {
   char *message = NULL;
