@@ -9,11 +9,11 @@
 
 #include "fuse/lower.h"
 
-typedef struct Place1 {
+typedef struct DimPlace {
   uint8_t role;
   SymId extent;
   uint32_t dim; /* domain dim whose strides stand for it */
-} Place1;
+} DimPlace;
 
 static SymId sym_of(const Lower *l, KInt i) {
   return i == KINT_ZERO ? SYM_ZERO : i == KINT_ONE ? SYM_ONE : l->ints.data[i];
@@ -64,7 +64,7 @@ static KDimRole role_of(const KGroup *k, uint32_t d, int vec) {
   return inside ? KDIM_INNER : KDIM_GRID;
 }
 
-static bool walk_as_one(Lower *l, const Place1 *outer, const Place1 *inner) {
+static bool walk_as_one(Lower *l, const DimPlace *outer, const DimPlace *inner) {
   for (uint32_t i = 0; i < l->b.instrs.len; i++) {
     const KInstr *in = &l->b.instrs.data[i];
     if (!addresses(in) || (in->kind == K_ACCUM && outer->role == KDIM_ROW)) continue;
@@ -75,15 +75,15 @@ static bool walk_as_one(Lower *l, const Place1 *outer, const Place1 *inner) {
   return true;
 }
 
-static bool may_merge(const Place1 *outer, const Place1 *inner, bool pure_map) {
+static bool may_merge(const DimPlace *outer, const DimPlace *inner, bool pure_map) {
   if (outer->role == inner->role) return true;
   if (inner->role != KDIM_VEC) return false;
   return outer->role == KDIM_INNER || (outer->role == KDIM_GRID && pure_map);
 }
 
-static uint32_t merge_places(Lower *l, Place1 *p, uint32_t n, bool pure_map) {
+static uint32_t merge_places(Lower *l, DimPlace *p, uint32_t n, bool pure_map) {
   for (uint32_t i = n; i-- > 1;) {
-    Place1 *outer = &p[i - 1], *inner = &p[i];
+    DimPlace *outer = &p[i - 1], *inner = &p[i];
     if (!may_merge(outer, inner, pure_map) || !walk_as_one(l, outer, inner)) continue;
     for (uint32_t j = 0; outer->role == KDIM_ROW && j < l->b.instrs.len; j++) {
       KInstr *in = &l->b.instrs.data[j]; /* the stride per chunk stays */
@@ -97,7 +97,7 @@ static uint32_t merge_places(Lower *l, Place1 *p, uint32_t n, bool pure_map) {
 }
 
 /* The piece of the vector dim one task takes. */
-static uint32_t block_of(const Lower *l, const Place1 *vec, uint32_t n) {
+static uint32_t block_of(const Lower *l, const DimPlace *vec, uint32_t n) {
   if (n == 1) return KERNEL_VEC_BLOCK;
   for (uint32_t i = 0; i < l->b.instrs.len; i++) {
     const KInstr *in = &l->b.instrs.data[i];
@@ -118,7 +118,7 @@ static KInt renumber(SymId s, uint32_t *count, SymId *out) {
 
 Kernel *fuse_place_dims(Lower *l) {
   const KGroup *k = l->k;
-  Place1 p[DTM_MAX_DIMS];
+  DimPlace p[DTM_MAX_DIMS];
   uint32_t n = 0;
   int vec = choose_vec(l);
   bool pure_map = !k->rows;
@@ -127,7 +127,7 @@ Kernel *fuse_place_dims(Lower *l) {
   for (int role = KDIM_GRID; role <= KDIM_VEC; role++)
     for (uint32_t d = 0; d < k->ndims; d++)
       if (role_of(k, d, vec) == (KDimRole)role)
-        p[n++] = (Place1){.role = (uint8_t)role, .extent = k->extent[d], .dim = d};
+        p[n++] = (DimPlace){.role = (uint8_t)role, .extent = k->extent[d], .dim = d};
   n = merge_places(l, p, n, pure_map);
   l->b.vec_block = pure_map && n && p[n - 1].role == KDIM_VEC ? block_of(l, &p[n - 1], n) : 0;
 

@@ -197,7 +197,6 @@ FusedProgram *fuse_run(Arena *arena, const Graph *local, KernelSet *kernels,
              .map = ARENA_ARRAY(arena, DimMap, nodes),
              .reader = ARENA_ARRAY(arena, uint32_t, values),
              .absorbed = ARENA_ARRAY(arena, Absorbed, nodes),
-             .absorbed_by = ARENA_ARRAY(arena, NodeId, nodes),
              .mark = ARENA_ARRAY(arena, uint8_t, nodes)};
   fuse_classify(&f);
   fuse_absorb(&f);

@@ -85,7 +85,6 @@ typedef struct Fuser {
   DimMap *map;         /* per node in a group: iteration dims -> domain dims */
   uint32_t *reader;    /* per value: last group that reads it whole */
   Absorbed *absorbed;  /* per contraction node */
-  NodeId *absorbed_by; /* per absorbed node: the contraction */
   uint32_t *first_user,
       *users;    /* per root value: kernel nodes that use it, users[first_user[v]..] */
   uint8_t *mark; /* per node, for searches */

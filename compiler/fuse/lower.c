@@ -17,7 +17,7 @@ enum {
   CHUNKS_MOST = 64
 };
 
-typedef struct Plan1 {
+typedef struct Schedule {
   Lower l;
   NodeId *live; /* ascending */
   uint32_t nlive;
@@ -26,13 +26,13 @@ typedef struct Plan1 {
   uint32_t last;
   FValueId *total; /* per live node: where it accumulates */
   IdMap time_of;   /* root value -> time */
-} Plan1;
+} Schedule;
 
-static bool has_row_part(const Plan1 *p, NodeId id) {
+static bool has_row_part(const Schedule *p, NodeId id) {
   return p->l.f->level[id] == LEVEL_TOTAL;
 }
 
-static bool iterates_fully(const Plan1 *p, NodeId id) {
+static bool iterates_fully(const Schedule *p, NodeId id) {
   const TensorType *t = fuse_iteration(p->l.f, id);
   uint32_t covered = 0;
   for (uint32_t d = 0; d < t->rank; d++)
@@ -41,16 +41,16 @@ static bool iterates_fully(const Plan1 *p, NodeId id) {
 }
 
 /* Reduces inner dims of a full value within the row. */
-static bool has_inner_part(const Plan1 *p, NodeId id) {
+static bool has_inner_part(const Schedule *p, NodeId id) {
   return fuse_is_reduction(graph_node(p->l.f->g, id)->op) && iterates_fully(p, id) &&
          (fuse_reduced_domain(p->l.f, id) & p->l.k->inner);
 }
 
 /* --- what is alive, and when ---- */
 
-static uint32_t time_of(Plan1 *p, ValueId root);
+static uint32_t time_of(Schedule *p, ValueId root);
 
-static uint32_t operands_time(Plan1 *p, NodeId id) {
+static uint32_t operands_time(Schedule *p, NodeId id) {
   const Node *n = graph_node(p->l.f->g, id);
   uint32_t t = 0;
   for (uint32_t i = 0; i < n->noperands; i++) {
@@ -60,7 +60,7 @@ static uint32_t operands_time(Plan1 *p, NodeId id) {
   return t;
 }
 
-static uint32_t time_of(Plan1 *p, ValueId root) {
+static uint32_t time_of(Schedule *p, ValueId root) {
   Fuser *f = p->l.f;
   uint32_t t;
   if (!fuse_computed_in(f, root, p->l.group)) return 0;
@@ -74,7 +74,7 @@ static uint32_t time_of(Plan1 *p, ValueId root) {
   return t;
 }
 
-static void find_live(Plan1 *p) {
+static void find_live(Schedule *p) {
   Fuser *f = p->l.f;
   const KGroup *k = p->l.k;
   for (uint32_t i = 0; i < k->nodes.len; i++) {
@@ -118,7 +118,7 @@ static int64_t row_bytes(const KGroup *k) {
 }
 
 /* Sets the chunks; returns how many there are at most. */
-static int64_t choose_chunks(Plan1 *p) {
+static int64_t choose_chunks(Schedule *p) {
   Lower *l = &p->l;
   Fuser *f = l->f;
   int64_t rows = 1;
@@ -142,14 +142,14 @@ static int64_t choose_chunks(Plan1 *p) {
 }
 
 /* The type a total accumulates in. Many single numbers are added up in f64: it costs nothing. */
-static DType total_type(const Plan1 *p, NodeId id, int64_t chunks) {
+static DType total_type(const Schedule *p, NodeId id, int64_t chunks) {
   const Node *n = graph_node(p->l.f->g, id);
   DType type = kernel_compute_type(value_type(p->l.f->g, n->first_result)->dtype);
   bool scalar = p->l.k->inner || !p->l.vec;
   return type == DT_F32 && scalar && chunks > 1 && reduce_op(n->op) == REDUCE_SUM ? DT_F64 : type;
 }
 
-static void choose_totals(Plan1 *p, int64_t chunks) {
+static void choose_totals(Schedule *p, int64_t chunks) {
   Fuser *f = p->l.f;
   for (uint32_t i = 0; i < p->nlive; i++) {
     NodeId id = p->live[i];
@@ -168,7 +168,7 @@ static void choose_totals(Plan1 *p, int64_t chunks) {
 
 /* --- blocks ---- */
 
-static void result_ix(const Plan1 *p, NodeId id, Ix *ix) {
+static void result_ix(const Schedule *p, NodeId id, Ix *ix) {
   Fuser *f = p->l.f;
   DimMap m = fuse_result_map(f, id);
   const TensorType *t = value_type(f->g, graph_node(f->g, id)->first_result);
@@ -178,7 +178,7 @@ static void result_ix(const Plan1 *p, NodeId id, Ix *ix) {
   }
 }
 
-static void emit_store(Plan1 *p, uint32_t i, KRef value) {
+static void emit_store(Schedule *p, uint32_t i, KRef value) {
   Lower *l = &p->l;
   ValueId v = graph_node(l->f->g, p->live[i])->first_result;
   const TensorType *t = value_type(l->f->g, v);
@@ -191,7 +191,7 @@ static void emit_store(Plan1 *p, uint32_t i, KRef value) {
   VEC_PUSH(l->f->arena, &l->written, fv);
 }
 
-static void emit_total(Plan1 *p, uint32_t i, KRef value) {
+static void emit_total(Schedule *p, uint32_t i, KRef value) {
   Lower *l = &p->l;
   const Node *n = graph_node(l->f->g, p->live[i]);
   TensorType t = *value_type(l->f->g, n->first_result);
@@ -210,14 +210,14 @@ static void emit_total(Plan1 *p, uint32_t i, KRef value) {
   kb_accum(&l->b, a, reduce_op(n->op), kb_cast(&l->b, value, t.dtype));
 }
 
-static bool is_stored(const Plan1 *p, uint32_t i) {
+static bool is_stored(const Schedule *p, uint32_t i) {
   const Fuser *f = p->l.f;
   return f->stored[graph_node(f->g, p->live[i])->first_result];
 }
 
 /* An elementary function that an output of a later loop needs and this one computes: kept in the
  * output's memory meanwhile (softmax's exponentials). */
-static bool find_spill(Plan1 *p, ValueId root, uint32_t before, DType type, ValueId *found) {
+static bool find_spill(Schedule *p, ValueId root, uint32_t before, DType type, ValueId *found) {
   Fuser *f = p->l.f;
   NodeId id = graph_value(f->g, root)->node;
   const Node *n = graph_node(f->g, id);
@@ -234,7 +234,7 @@ static bool find_spill(Plan1 *p, ValueId root, uint32_t before, DType type, Valu
 }
 
 /* Spills at loop t what outputs of later loops keep, when this loop computed it. */
-static void emit_spills(Plan1 *p, uint32_t t) {
+static void emit_spills(Schedule *p, uint32_t t) {
   Lower *l = &p->l;
   Fuser *f = l->f;
   for (uint32_t i = 0; i < p->nlive; i++) {
@@ -256,7 +256,7 @@ static void emit_spills(Plan1 *p, uint32_t t) {
 }
 
 /* Values per row of time t: computed, stored, accumulated. */
-static void emit_scalar_block(Plan1 *p, uint32_t t) {
+static void emit_scalar_block(Schedule *p, uint32_t t) {
   Lower *l = &p->l;
   Fuser *f = l->f;
   kb_block(&l->b, false);
@@ -279,7 +279,7 @@ static void emit_scalar_block(Plan1 *p, uint32_t t) {
   }
 }
 
-static void emit_loop_block(Plan1 *p, uint32_t t) {
+static void emit_loop_block(Schedule *p, uint32_t t) {
   Lower *l = &p->l;
   kb_block(&l->b, true);
   l->loop = true;
@@ -378,7 +378,7 @@ static void finish_call(Lower *l, const char *hint, NodeId node, const NodeId *n
 }
 
 /* [chunks, elements] -> [elements]. */
-static void second_level(Plan1 *p, uint32_t i) {
+static void second_level(Schedule *p, uint32_t i) {
   Fuser *f = p->l.f;
   NodeId id = p->live[i];
   const Node *n = graph_node(f->g, id);
@@ -417,15 +417,15 @@ static void second_level(Plan1 *p, uint32_t i) {
   finish_call(&l, arena_printf(f->arena, "%s_chunks", op_name(n->op)), id, &id, 1);
 }
 
-/* The node that says most about the group: the last reduction's user, else the last node. */
-static NodeId naming_node(const Plan1 *p) {
+/* The node that names the call: the last one whose value leaves the kernel. */
+static NodeId naming_node(const Schedule *p) {
   for (uint32_t i = p->nlive; i-- > 0;)
     if (is_stored(p, i)) return p->live[i];
   return p->live[p->nlive - 1];
 }
 
 void fuse_lower_group(Fuser *f, uint32_t group) {
-  Plan1 p = {.l = {.f = f, .group = group, .k = &f->groups.data[group]}};
+  Schedule p = {.l = {.f = f, .group = group, .k = &f->groups.data[group]}};
   p.l.vec = fuse_vec_dim(p.l.k) >= 0;
   find_live(&p);
   if (p.nlive == 0) return;
