@@ -57,6 +57,12 @@ static bool run_fuse(Compilation *c) {
 }
 
 static bool run_plan(Compilation *c) {
+  const Program *p = c->program;
+  if (!p->train.graph && !p->eval.graph && !p->infer.graph) {
+    diag_emit(&c->session->sink, DIAG_NOTHING_TO_RUN, (Span){0},
+              "%s has no train, eval or infer block", c->sema.main_path);
+    return false;
+  }
   char *absolute = realpath(c->sema.main_path, NULL); /* NULL when the file is gone by now */
   PlanOptions options = {
       .path = arena_strdup(&c->session->arena, absolute ? absolute : c->sema.main_path),

@@ -77,7 +77,7 @@ expect 1 'nowhere.dtm' nowhere.dtm -o out
 mkdir folder.dtm
 expect 1 'folder.dtm' check folder.dtm
 : >empty.dtm
-expect 1 'error' empty.dtm -o out
+expect 1 'DTM5003' empty.dtm -o out
 expect 1 'cannot write' good.dtm --emit=graph -o /nowhere/out
 
 # check
@@ -103,7 +103,7 @@ expect 0 'softmax' explain op --list
 for stage in ast graph explicit grad local fused plan schedule kernel llvm asm; do
   expect 0 '.' good.dtm "--emit=$stage"
 done
-expect 0 'world' good.dtm --print-config
+expect 0 'mesh\(dp 1, tp 1\)' good.dtm --print-config
 expect 0 'dim.*7' good.dtm --print-config -D dim=7
 
 # faults of the installation
