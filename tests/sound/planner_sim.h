@@ -56,6 +56,37 @@ static inline bool sim_holds(const TensorType *t, int64_t device, int64_t elemen
   return true;
 }
 
+/* Who holds what under one layout: [device][element]. */
+typedef struct SimMap {
+  TensorType type;
+  bool known;
+  bool holds[SIM_DEVICES][SIM_ELEMENTS];
+} SimMap;
+enum { SIM_MAPS = 1024 };
+static SimMap sim_maps[SIM_MAPS];
+
+/* Forgets all maps; call it before types of another mesh or shape are looked at. */
+static inline void sim_reset(void) {
+  for (int i = 0; i < SIM_MAPS; i++) sim_maps[i].known = false;
+}
+
+/* The map of a type, filled once. */
+static inline const bool (*sim_map(const TensorType *t))[SIM_ELEMENTS] {
+  TensorType key = *t;
+  for (uint32_t a = 0; a < DTM_MAX_AXES; a++)
+    if (key.layout.at[a].kind == PLACE_PARTIAL) key.layout.at[a] = (Place){0};
+  uint64_t at = hash_bytes(&key.layout, sizeof key.layout, 0);
+  SimMap *m = &sim_maps[at % SIM_MAPS];
+  while (m->known && !type_equal(&m->type, &key)) m = &sim_maps[++at % SIM_MAPS];
+  if (!m->known) {
+    m->known = true;
+    m->type = key;
+    for (int64_t d = 0; d < key.mesh->nranks; d++)
+      for (int64_t e = 0; e < sim_elements(&key); e++) m->holds[d][e] = sim_holds(&key, d, e);
+  }
+  return (const bool(*)[SIM_ELEMENTS])m->holds;
+}
+
 static inline bool sim_same_outside(const Mesh *m, int64_t a, int64_t b, uint32_t axes) {
   for (uint32_t x = 0; x < m->naxes; x++)
     if (!(axes >> x & 1) && sim_coord(m, a, x) != sim_coord(m, b, x)) return false;
@@ -155,10 +186,11 @@ static inline void sim_distribute(const TensorType *t, const double *global, Sim
     op = p.op == REDUCE_AVG ? REDUCE_SUM : (ReduceOp)p.op;
     if (p.op == REDUCE_AVG) times *= (double)t->mesh->size[a];
   }
+  const bool(*holds)[SIM_ELEMENTS] = sim_map(t);
   for (int64_t d = 0; d < t->mesh->nranks; d++) {
     int64_t count, index = sim_addend(t, d, &count);
     for (int64_t e = 0; e < sim_elements(t); e++) {
-      x->has[d][e] = sim_holds(t, d, e);
+      x->has[d][e] = holds[d][e];
       double g = global[e], v = g;
       int64_t last = sim_noise(e, 7, count); /* this addend makes the total right */
       switch (op) {
@@ -249,10 +281,11 @@ static inline void sim_step(const TensorType *from, const PlanStep *s, const Sim
   if (s->op == OP_REDUCE_SCATTER) sim_expect_change(from, s, PLACE_PARTIAL, PLACE_SHARD);
   if (s->op == OP_ALL_REDUCE) sim_expect_change(from, s, PLACE_PARTIAL, PLACE_REPLICATE);
   *received = 0;
+  const bool(*holds)[SIM_ELEMENTS] = sim_map(to);
   for (int64_t d = 0; d < m->nranks; d++) {
     int64_t got = 0;
     for (int64_t e = 0; e < sim_elements(from); e++) {
-      y->has[d][e] = sim_holds(to, d, e);
+      y->has[d][e] = holds[d][e];
       y->v[d][e] = 0;
       if (!y->has[d][e]) continue;
       if (s->op == OP_SHARD_SLICE) {

@@ -84,11 +84,11 @@ static bool same_partial(const TensorType *a, const TensorType *b) {
 
 /* The worst device of |needed \ owned|, counted. */
 static int64_t count_bound(const TensorType *from, const TensorType *to) {
+  const bool(*needs)[SIM_ELEMENTS] = sim_map(to), (*owns)[SIM_ELEMENTS] = sim_map(from);
   int64_t worst = 0;
   for (int64_t d = 0; d < from->mesh->nranks; d++) {
     int64_t n = 0;
-    for (int64_t e = 0; e < sim_elements(from); e++)
-      n += sim_holds(to, d, e) && !sim_holds(from, d, e);
+    for (int64_t e = 0; e < sim_elements(from); e++) n += needs[d][e] && !owns[d][e];
     if (n > worst) worst = n;
   }
   return worst;
@@ -99,6 +99,7 @@ static int64_t count_bound(const TensorType *from, const TensorType *to) {
 static void check_transfers(Arena *arena, const TensorType *from, const TensorType *to,
                             int64_t expect_sent) {
   static uint8_t got[SIM_DEVICES][SIM_ELEMENTS];
+  const bool(*needs)[SIM_ELEMENTS] = sim_map(to), (*owns)[SIM_ELEMENTS] = sim_map(from);
   int64_t sent[SIM_DEVICES] = {0}, worst = 0;
   memset(got, 0, sizeof got);
   TransferList list = {0};
@@ -114,14 +115,14 @@ static void check_transfers(Arena *arena, const TensorType *from, const TensorTy
         e += (x->block.offset[d] + rest % x->block.extent[d]) * stride;
         rest /= x->block.extent[d];
       }
-      EXPECT(sim_holds(from, x->sender, e) && sim_holds(to, x->receiver, e));
-      EXPECT(x->sender == x->receiver || !sim_holds(from, x->receiver, e));
+      EXPECT(owns[x->sender][e] && needs[x->receiver][e]);
+      EXPECT(x->sender == x->receiver || !owns[x->receiver][e]);
       EXPECT(got[x->receiver][e]++ == 0);
     }
     if (x->sender != x->receiver && (sent[x->sender] += n) > worst) worst = sent[x->sender];
   }
   for (int64_t d = 0; d < from->mesh->nranks; d++)
-    for (int64_t e = 0; e < sim_elements(from); e++) EXPECT(got[d][e] == sim_holds(to, d, e));
+    for (int64_t e = 0; e < sim_elements(from); e++) EXPECT(got[d][e] == needs[d][e]);
   EXPECT(worst == expect_sent);
 }
 
@@ -155,9 +156,10 @@ static void check_pair(Arena *arena, PlanCache *cache, const TensorType *from,
   }
   EXPECT(type_equal(&at, to));
   EXPECT(total == plan->bytes_received);
+  const bool(*needs)[SIM_ELEMENTS] = sim_map(to);
   for (int64_t d = 0; d < to->mesh->nranks; d++)
     for (int64_t e = 0; e < sim_elements(to); e++) {
-      EXPECT(plan->nsteps == 0 || x->has[d][e] == sim_holds(to, d, e));
+      EXPECT(x->has[d][e] == needs[d][e]);
       if (x->has[d][e])
         EXPECT_MSG(fabs(sim_meaning(to, x, d, e) - global[e]) < 1e-9,
                    "device %lld element %lld of %s", (long long)d, (long long)e,
@@ -177,6 +179,7 @@ static void check_all(uint32_t naxes, const int64_t *size, uint32_t rank, const 
   Mesh m = make_mesh(naxes, size);
   LayoutList list = {.n = 0};
   all_layouts(&m, rank, op, 0, (Layout){0}, &list);
+  sim_reset();
   TensorType from = make_type(&m, rank, shape), to = from;
   for (uint32_t i = 0; i < list.n; i++) {
     Arena arena;
@@ -264,7 +267,8 @@ START_TEST(all_pairs) {
   int64_t n = even[_i], cube[] = {n, n, n};
   for (uint32_t rank = 1; rank <= 3; rank++) {
     check_all(meshes[_i].naxes, meshes[_i].size, rank, cube, REDUCE_SUM);
-    for (int s = 0; s < 3; s++)
+    bool many = rank == 3 && meshes[_i].naxes == 3; /* 176 layouts: the first uneven shape only */
+    for (int s = 0; s < (many ? 1 : 3); s++)
       check_all(meshes[_i].naxes, meshes[_i].size, rank, shapes[s], REDUCE_SUM);
   }
 }
