@@ -47,8 +47,12 @@ static void check_alone(Sema *s, const Fn *fn) {
     args[n++] = (CallArg){
         .name = params->data[p].name, .value = val_tensor(x), .span = params->data[p].span};
   }
-  Call call = {
-      .env = env, .name = fn->item->name, .args = args, .nargs = n, .span = fn->item->name_span};
+  Call call = {.env = env,
+               .name = fn->item->name,
+               .args = args,
+               .nargs = n,
+               .span = fn->item->name_span,
+               .alone = true};
   if (ok) call_value(s, (Val){.kind = VAL_FN, .as.fn = fn}, &call);
   s->at = saved;
 }
