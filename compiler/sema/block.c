@@ -261,7 +261,7 @@ static const struct Setting {
     {"print", line_print, IN_ALL, false},
     {"optimizer", line_optimizer, IN_TRAIN, true},
     {"clip_grad_norm", line_clip, IN_TRAIN, true},
-    {"steps", line_steps, IN_ALL, true},
+    {"steps", line_steps, IN_TRAIN, true},
     {"epochs", line_epochs, IN_TRAIN, true},
     {"shuffle", line_shuffle, IN_TRAIN, true},
     {"drop_last", line_drop_last, IN_TRAIN, true},
@@ -437,4 +437,8 @@ void run_blocks(Sema *s, SourceUnit *main_file) {
     outs[kind]->settings = default_settings(s);
     run_block(s, main_file, found, (BlockKind)kind, outs[kind]);
   }
+  if (s->program->train.settings.eval_every && !s->program->eval.graph)
+    sema_error(s, DIAG_TRAIN_NEEDS, s->program->train.optimizer.span,
+               "train evaluates every %" PRId64 " steps, but there is no eval block",
+               s->program->train.settings.eval_every);
 }

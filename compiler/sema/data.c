@@ -86,6 +86,17 @@ void block_data(Sema *s, Env *env, RunBlock *block, const Stmt *stmt) {
   if (ok) {
     source.type = *v[TYPE].as.type;
     ok = check_type(s, &source.type, at[TYPE]) && same_batch(s, block, &source);
+    bool is_float = dtype_is_float(source.type.dtype);
+    if (v[SCALE].kind != VAL_UNSET && !is_float) {
+      sema_error(s, DIAG_DATA, at[SCALE], "scale is for floats, but %s is read as %s", name,
+                 dtype_name(source.type.dtype));
+      ok = false;
+    }
+    if (v[BELOW].kind != VAL_UNSET && is_float) {
+      sema_error(s, DIAG_DATA, at[BELOW], "below is for integers, but %s is read as %s", name,
+                 dtype_name(source.type.dtype));
+      ok = false;
+    }
   }
   if (ok) {
     uint32_t index = block->out->data.len;

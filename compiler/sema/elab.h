@@ -222,7 +222,7 @@ typedef struct State {
 
 /* Interned names that sema itself looks for. */
 typedef struct KnownNames {
-  const char *forward, *redistribute_input, *redistribute_output, *config;
+  const char *forward, *redistribute_input, *redistribute_output;
 } KnownNames;
 
 typedef struct VarInfo {
@@ -248,7 +248,6 @@ struct Sema {
   NameMap var_names;             /* name -> index + 1 */
   VEC(VarInfo) var_info;
   VEC(const Fn *) fns;
-  VEC(const char *) defines_used;
   struct RunBlock *block; /* being elaborated, or NULL */
   NameMap models;         /* of train, for eval and infer: name -> Binding */
 };
@@ -299,7 +298,6 @@ Binding *env_declare(Sema *s, Env *env, const char *name, BindKind kind, Val val
 Binding *env_set(Sema *s, Env *env, const char *name, BindKind kind, Val value, Span span);
 Val env_lookup(Sema *s, Env *env, const char *name, Span span); /* reports unknown names */
 Val binding_value(Sema *s, SourceUnit *file, Binding *b, const char *name);
-void env_mark_used(Env *env, const char *name);
 
 /* --- expressions (eval.c, arith.c, index.c) ----------------------------------------------------
  */

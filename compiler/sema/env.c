@@ -92,11 +92,6 @@ Binding *env_declare(Sema *s, Env *env, const char *name, BindKind kind, Val val
   return env_set(s, env, name, kind, value, span);
 }
 
-void env_mark_used(Env *env, const char *name) {
-  Binding *b = name_map_get(env->names, name);
-  if (b) b->used = true;
-}
-
 static void consider(const char *name, const char *candidate, unsigned *best, const char **near) {
   if (candidate == name || candidate[0] == '_') return;
   unsigned d = edit_distance(name, candidate, *best ? *best - 1 : 0);

@@ -310,7 +310,7 @@ static bool match_extent(Sema *s, Env *env, Env *bind, const Expr *e, int64_t ac
   *binding = NULL;
   if (e->kind == EXPR_NAME && bind) {
     Binding *b = env_find(s, env, e->as.s);
-    if (!b && mesh_axis(s->world, e->as.s) < 0) {
+    if (!b && (env->file->library || mesh_axis(s->world, e->as.s) < 0)) {
       env_set(s, bind, e->as.s, BIND_EXTENT, val_int(actual), e->span);
       *out = actual;
       return true;
