@@ -156,7 +156,7 @@ struct Fn {
   const Item *item;
   SourceUnit *file;
   const char *what; /* "fn swiglu" */
-  bool called, linted;
+  bool called;
 };
 
 struct ModuleDef {
