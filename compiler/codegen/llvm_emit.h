@@ -83,7 +83,7 @@ LLVMValueRef ll_neutral(Emitter *e, ReduceOp op, DType type, uint32_t lanes);
 LLVMValueRef ll_fold(Emitter *e, ReduceOp op, DType type, LLVMValueRef v);
 
 /* --- llvm_random.c ---- */
-LLVMValueRef ll_random(Emitter *e, KRandom kind, LLVMValueRef seed, int64_t instance,
+LLVMValueRef ll_random(Emitter *e, KRandom kind, LLVMValueRef seed, LLVMValueRef instance,
                        LLVMValueRef step, LLVMValueRef index);
 
 /* --- llvm_memory.c: loads, stores, accumulators ---- */

@@ -151,7 +151,8 @@ static V emit_random(KernelEmitter *ke, const KInstr *in) {
   V one = ll_i64(ke->e, 1), block = ke->bufs[in->access.buf];
   V seed = LLVMBuildLoad2(b, i64, block, "");
   V step = LLVMBuildLoad2(b, i64, LLVMBuildGEP2(b, i64, block, &one, 1, ""), "");
-  return ll_random(ke->e, (KRandom)in->random, seed, in->imm.i, step, operand(ke, in->a));
+  return ll_random(ke->e, (KRandom)in->random, seed, int_or(ke, in->access.offset), step,
+                   operand(ke, in->a));
 }
 
 /* Lanes of an instruction: 1 where all its operands are single. */

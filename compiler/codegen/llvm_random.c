@@ -39,13 +39,12 @@ static V normal(Emitter *e, V word0, V word1) {
 
 /* All words live in 64-bit lanes whose upper half is zero: the widening multiplication needs them
  * so, and no lane is ever moved. */
-V ll_random(Emitter *e, KRandom kind, V seed, int64_t instance, V step, V index) {
+V ll_random(Emitter *e, KRandom kind, V seed, V instance, V step, V index) {
   uint32_t lanes = ll_lanes(index);
   V low = ll_const_i(LLVMTypeOf(index), 0xffffffff);
   V key0 = bin(e, LLVMXor, seed, shift_down(e, seed));
-  key0 = bin(e, LLVMXor, key0, ll_const_i(LLVMTypeOf(key0), (int64_t)((uint64_t)instance >> 32)));
-  key0 = low32(e, key0);
-  V key1 = ll_const_i(LLVMTypeOf(key0), (int64_t)(uint32_t)instance);
+  key0 = low32(e, bin(e, LLVMXor, key0, shift_down(e, instance)));
+  V key1 = low32(e, instance);
   step = ll_splat(e, step, lanes);
   V c[4] = {bin(e, LLVMAnd, index, low), shift_down(e, index), bin(e, LLVMAnd, step, low),
             shift_down(e, step)};

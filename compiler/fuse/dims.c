@@ -20,7 +20,8 @@ static SymId sym_of(const Lower *l, KInt i) {
 }
 
 static bool addresses(const KInstr *in) {
-  return in->kind == K_LOAD || in->kind == K_STORE || in->kind == K_ACCUM || in->kind == K_INDEX;
+  return in->kind == K_LOAD || in->kind == K_STORE || in->kind == K_ACCUM || in->kind == K_INDEX ||
+         in->kind == K_RANDOM;
 }
 
 /* Accesses through memory that move by one element along the dim. */
@@ -28,7 +29,7 @@ static int unit_accesses(const Lower *l, uint32_t dim) {
   int n = 0;
   for (uint32_t i = 0; i < l->b.instrs.len; i++) {
     const KInstr *in = &l->b.instrs.data[i];
-    if (!addresses(in) || in->kind == K_INDEX) continue;
+    if (!addresses(in) || in->kind == K_INDEX || in->kind == K_RANDOM) continue;
     if (in->access.stride[dim] == KINT_ONE) n += in->kind == K_LOAD ? 1 : 2;
   }
   return n;

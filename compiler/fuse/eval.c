@@ -200,8 +200,9 @@ static KRef eval_random(const Eval *e) {
   const Node *n = e->n;
   bool normal = n->op == OP_RANDN;
   uint32_t step = fuse_buffer(l, 0, DT_I64, false);
-  KRef u = kb_random(&l->b, normal ? KRANDOM_NORMAL : KRANDOM_UNIFORM,
-                     node_int(n, ATTR_INSTANCE, 0), global_number(e), step);
+  KInt instance = fuse_slot(l, constant(l->f, node_int(n, ATTR_INSTANCE, 0)));
+  KRef u =
+      kb_random(&l->b, normal ? KRANDOM_NORMAL : KRANDOM_UNIFORM, instance, global_number(e), step);
   if (n->op == OP_RAND || normal) return kb_cast(&l->b, u, kernel_compute_type(e->type->dtype));
   /* Kept when the 24-bit draw reaches p: exact, so that every type has the same mask. */
   double p = node_float(n, ATTR_P, 0.5);

@@ -132,12 +132,12 @@ KRef kb_reduce(KBuilder *b, ReduceOp op, KRef value) {
   return push_pure(b, in);
 }
 
-KRef kb_random(KBuilder *b, KRandom kind, int64_t instance, KRef index, uint32_t step_buf) {
+KRef kb_random(KBuilder *b, KRandom kind, KInt instance, KRef index, uint32_t step_buf) {
   KInstr in = blank(K_RANDOM, kind == KRANDOM_NORMAL ? DT_F64 : DT_F32);
   in.random = (uint8_t)kind;
   in.a = index;
-  in.access.buf = step_buf;
-  in.imm.i = instance;
+  in.access = kb_access(step_buf);
+  in.access.offset = instance;
   return push_pure(b, in);
 }
 

@@ -37,7 +37,7 @@ KRef kb_load(KBuilder *b, KAccess access, KRef index, KRef predicate);
 void kb_store(KBuilder *b, KAccess access, KRef value, KRef predicate);
 void kb_accum(KBuilder *b, KAccess access, ReduceOp op, KRef value);
 KRef kb_reduce(KBuilder *b, ReduceOp op, KRef value);
-KRef kb_random(KBuilder *b, KRandom kind, int64_t instance, KRef index, uint32_t step_buf);
+KRef kb_random(KBuilder *b, KRandom kind, KInt instance, KRef index, uint32_t step_buf);
 /* Any pointwise operator but CAST; operands of the types ops.def asks for. */
 KRef kb_point(KBuilder *b, Op op, KRef x, KRef y, KRef z);
 /* Conversion to any element type, storage types included (rounded, then held in f32). */

@@ -74,7 +74,7 @@ typedef enum KKind {
   K_ACCUM,  /* access, a = value: memory at access = reduction over the rows of the chunk. In a LOOP
                block the VEC dim is kept; in a SCALAR block a is a scalar. Memory is initialised
                with the neutral element when the chunk starts. Buffer type = `type`. */
-  K_RANDOM  /* Philox of key (seed, imm.i = instance, step), counter a (i64 global element
+  K_RANDOM  /* Philox of key (seed, instance, step), instance = ints[access.offset], counter a (i64 global element
                index): `random` selects uniform or normal; runtime/abi/philox.h defines the bits */
 } KKind;
 

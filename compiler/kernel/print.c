@@ -81,9 +81,9 @@ static void print_instr(StrBuf *out, const Kernel *k, uint32_t index, const char
     strbuf_printf(out, ", %%%u", in->a);
     break;
   case K_RANDOM:
-    strbuf_printf(out, "%s instance %lld at %%%u from b%u",
-                  in->random == KRANDOM_NORMAL ? "normal" : "uniform", (long long)in->imm.i, in->a,
-                  in->access.buf);
+    strbuf_printf(out, "%s instance ", in->random == KRANDOM_NORMAL ? "normal" : "uniform");
+    print_int(out, in->access.offset);
+    strbuf_printf(out, " at %%%u from b%u", in->a, in->access.buf);
     break;
   }
   strbuf_putc(out, '\n');

@@ -130,15 +130,16 @@ START_TEST(test_random_bits) {
     KAccess at = kb_access(0);
     at.offset = kb_int(&b);
     at.stride[0] = KINT_ONE;
+    KInt key = kb_int(&b);
     uint32_t step = kb_buf(&b, KBUF_STEP, DT_I64, false);
     KRef r =
-        kb_random(&b, normal ? KRANDOM_NORMAL : KRANDOM_UNIFORM, instance, kb_index(&b, at), step);
+        kb_random(&b, normal ? KRANDOM_NORMAL : KRANDOM_UNIFORM, key, kb_index(&b, at), step);
     kb_store(&b, along(kb_buf(&b, KBUF_TENSOR, normal ? DT_F64 : DT_F32, true)), r, 0);
     k[normal] = kb_finish(&b);
     k[normal]->name = normal ? "normal" : "uniform";
   }
   Jit jit = jit_load(&arena, k, 2, "native");
-  int64_t block[4] = {0x0123456789abcdef, 77, 0, 0}, ints[2] = {N, 0xfffffe00};
+  int64_t block[4] = {0x0123456789abcdef, 77, 0, 0}, ints[3] = {N, 0xfffffe00, instance};
   static float uniform[N];
   static double normal[N];
   jit.kernels[0]((void *[]){block, uniform}, ints, 0, 1);
