@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "driver/commands.h"
+#include "infer/infer.h"
 #include "ops/ops.h"
 
 static int list_diagnostics(Session *s) {
@@ -18,6 +19,11 @@ static int list_operators(void) {
   return EXIT_OK;
 }
 
+static int print_reference(Session *s) {
+  fputs(infer_reference(&s->arena), stdout);
+  return EXIT_OK;
+}
+
 static int explain_code(Session *s, const char *code) {
   DiagCode found = diag_by_code(code);
   if (found == DIAG_NONE) {
@@ -31,10 +37,10 @@ static int explain_code(Session *s, const char *code) {
   return EXIT_OK;
 }
 
-static int explain_operator(const char *name) {
+static int explain_operator(Session *s, const char *name) {
   Op op = op_by_name(name);
   if (op != OP_NONE) {
-    printf("%s: %s\n", op_name(op), op_info(op)->doc);
+    fputs(infer_explain(&s->arena, op), stdout);
     return EXIT_OK;
   }
   const char *nearest = NULL;
@@ -53,7 +59,8 @@ int command_explain(Session *s) {
   bool list = option_given(&s->options, OPT_LIST);
   bool about_op = words->len && strcmp(words->data[0], "op") == 0;
   if (list) return about_op ? list_operators() : list_diagnostics(s);
-  if (about_op && words->len == 2) return explain_operator(words->data[1]);
+  if (about_op && words->len == 1) return print_reference(s);
+  if (about_op && words->len == 2) return explain_operator(s, words->data[1]);
   if (!about_op && words->len == 1) return explain_code(s, words->data[0]);
   fprintf(stderr, "dtmc: explain takes a code (dtmc explain DTM2004) or an operator (dtmc explain "
                   "op linear)\n");

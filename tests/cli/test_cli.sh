@@ -96,6 +96,8 @@ expect 1 '::error file=' check bad.dtm --format=github
 expect 0 'DTM2004' explain DTM2004
 expect 2 'no diagnostic' explain DTM9999
 expect 0 'linear' explain op linear
+expect 0 'i@x.*partial\(x: sum\)' explain op linear
+expect 0 '## contraction' explain op
 expect 2 'did you mean linear' explain op linaer
 expect 0 'softmax' explain op --list
 
