@@ -46,17 +46,28 @@ uint32_t step_new_var(Step *s, VarKind kind, const Trained *p, const char *suffi
   return index;
 }
 
+static void warn_unused(Step *s, uint32_t var) {
+  const Var *v = &s->program->vars.data[var];
+  diag_emit(s->d.sink, DIAG_UNUSED_PARAMETER, v->span,
+            "parameter '%s' has no influence on the loss and is not trained", v->name);
+}
+
 /* The parameters that the graph reads, in order of their first use. */
 static void find_params(Step *s) {
   const Graph *g = s->d.g;
-  s->params = ARENA_ARRAY(s->d.scratch, Trained, s->program->vars.len);
+  uint32_t nvars = s->program->vars.len;
+  bool *read = ARENA_ARRAY(s->d.scratch, bool, nvars);
+  s->params = ARENA_ARRAY(s->d.scratch, Trained, nvars);
   for (NodeId id = 1; id < g->nodes.len; id++) {
     const Node *n = graph_node(g, id);
     if (n->op != OP_READ) continue;
     uint32_t var = (uint32_t)node_int(n, ATTR_VAR, 0);
     if (s->program->vars.data[var].kind != VAR_PARAM) continue;
     s->params[s->nparams++] = (Trained){.var = var, .value = n->first_result};
+    read[var] = true;
   }
+  for (uint32_t var = 0; var < nvars; var++)
+    if (s->program->vars.data[var].kind == VAR_PARAM && !read[var]) warn_unused(s, var);
 }
 
 static bool gradients(Step *s, ValueId loss, int64_t accumulate) {
@@ -69,12 +80,10 @@ static bool gradients(Step *s, ValueId loss, int64_t accumulate) {
   for (uint32_t i = 0; i < s->nparams; i++) {
     Trained p = s->params[i];
     p.grad = grads[i];
-    const Var *var = &s->program->vars.data[p.var];
     if (p.grad)
       s->params[kept++] = p;
     else
-      diag_emit(s->d.sink, DIAG_UNUSED_PARAMETER, var->span,
-                "parameter '%s' has no influence on the loss and is not trained", var->name);
+      warn_unused(s, p.var);
   }
   s->nparams = kept;
   return true;
