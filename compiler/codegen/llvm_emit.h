@@ -41,7 +41,7 @@ typedef struct KernelEmitter {
   uint32_t vec;                        /* the VEC dim, or KERNEL_MAX_DIMS */
 } KernelEmitter;
 
-/* --- llvm_type.c: types, constants, small helpers ---- */
+/* --- llvm_type.c: types, constants, vectors ---- */
 LLVMTypeRef ll_element(Emitter *e, DType type);             /* i1 for bool */
 LLVMTypeRef ll_vector(LLVMTypeRef element, uint32_t lanes); /* the element when lanes is 1 */
 LLVMTypeRef ll_type(Emitter *e, DType type, uint32_t lanes);
@@ -86,7 +86,8 @@ LLVMValueRef ll_fold(Emitter *e, ReduceOp op, DType type, LLVMValueRef v);
 LLVMValueRef ll_random(Emitter *e, KRandom kind, LLVMValueRef seed, LLVMValueRef instance,
                        LLVMValueRef step, LLVMValueRef index);
 
-/* --- llvm_memory.c: loads, stores, accumulators ---- */
+/* --- llvm_memory.c: run-time integers, loads, stores, accumulators ---- */
+LLVMValueRef ll_kint(KernelEmitter *ke, KInt i); /* an extent, stride, offset or count, as i64 */
 LLVMValueRef ll_address(KernelEmitter *ke, const KAccess *a, bool with_vec);
 LLVMValueRef ll_load(KernelEmitter *ke, const KInstr *in, LLVMValueRef index, LLVMValueRef pred);
 void ll_store(KernelEmitter *ke, const KAccess *a, DType storage, LLVMValueRef value,

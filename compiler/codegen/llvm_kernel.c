@@ -58,12 +58,7 @@ static void if_end(KernelEmitter *ke, LLVMBasicBlockRef after) {
 }
 
 static V extent_of(KernelEmitter *ke, uint32_t d) {
-  KInt i = ke->k->dims[d].extent;
-  return i == KINT_ONE ? ll_i64(ke->e, 1) : i == KINT_ZERO ? ll_i64(ke->e, 0) : ke->ints[i];
-}
-
-static V int_or(KernelEmitter *ke, KInt i) {
-  return i == KINT_ONE ? ll_i64(ke->e, 1) : i == KINT_ZERO ? ll_i64(ke->e, 0) : ke->ints[i];
+  return ll_kint(ke, ke->k->dims[d].extent);
 }
 
 static V smaller(KernelEmitter *ke, V a, V b) {
@@ -151,7 +146,7 @@ static V emit_random(KernelEmitter *ke, const KInstr *in) {
   V one = ll_i64(ke->e, 1), block = ke->bufs[in->access.buf];
   V seed = LLVMBuildLoad2(b, i64, block, "");
   V step = LLVMBuildLoad2(b, i64, LLVMBuildGEP2(b, i64, block, &one, 1, ""), "");
-  return ll_random(ke->e, (KRandom)in->random, seed, int_or(ke, in->access.offset), step,
+  return ll_random(ke->e, (KRandom)in->random, seed, ll_kint(ke, in->access.offset), step,
                    operand(ke, in->a));
 }
 
@@ -427,7 +422,7 @@ static void emit_rows(KernelEmitter *ke, V vec_extent) {
   V rows = ll_i64(ke->e, 1);
   for (uint32_t d = 0; d < ke->k->ndims; d++)
     if (ke->k->dims[d].role == KDIM_ROW) rows = LLVMBuildMul(b, rows, extent_of(ke, d), "");
-  V size = int_or(ke, ke->k->chunk_rows), lo = LLVMBuildMul(b, ke->chunk, size, "");
+  V size = ll_kint(ke, ke->k->chunk_rows), lo = LLVMBuildMul(b, ke->chunk, size, "");
   V hi = smaller(ke, LLVMBuildAdd(b, lo, size, ""), rows);
   init_accumulators(ke, vec_extent);
   Loop l = loop_begin(ke, lo, hi, ll_i64(ke->e, 1), "row");
@@ -442,7 +437,7 @@ static void emit_task(KernelEmitter *ke, V task) {
   const Kernel *k = ke->k;
   V vec_extent = ke->vec < k->ndims ? extent_of(ke, ke->vec) : ll_i64(e, 0);
   if (k->chunk_rows != KINT_ZERO) {
-    V n = int_or(ke, k->nchunks);
+    V n = ll_kint(ke, k->nchunks);
     ke->chunk = LLVMBuildURem(b, task, n, "");
     decompose(ke, KDIM_GRID, LLVMBuildUDiv(b, task, n, ""));
     emit_rows(ke, vec_extent);

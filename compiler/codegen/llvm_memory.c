@@ -17,7 +17,7 @@ static V add(Emitter *e, V a, V b) {
   return LLVMBuildAdd(e->builder, a, b, "");
 }
 
-static V int_of(KernelEmitter *ke, KInt i) {
+V ll_kint(KernelEmitter *ke, KInt i) {
   if (i == KINT_ZERO) return ll_i64(ke->e, 0);
   if (i == KINT_ONE) return ll_i64(ke->e, 1);
   return ke->ints[i];
@@ -25,12 +25,12 @@ static V int_of(KernelEmitter *ke, KInt i) {
 
 static V term(KernelEmitter *ke, KInt stride, V index) {
   if (stride == KINT_ONE) return index;
-  return LLVMBuildMul(ke->e->builder, index, int_of(ke, stride), "");
+  return LLVMBuildMul(ke->e->builder, index, ll_kint(ke, stride), "");
 }
 
 /* Element number of lane 0, or without the vector dim's part. */
 V ll_address(KernelEmitter *ke, const KAccess *a, bool with_vec) {
-  V at = a->offset == KINT_ZERO ? NULL : int_of(ke, a->offset);
+  V at = a->offset == KINT_ZERO ? NULL : ll_kint(ke, a->offset);
   for (uint32_t d = 0; d < ke->k->ndims; d++) {
     if (a->stride[d] == KINT_ZERO || !ke->index[d] || (d == ke->vec && !with_vec)) continue;
     V t = term(ke, a->stride[d], ke->index[d]);
@@ -51,7 +51,7 @@ V ll_indices(KernelEmitter *ke, const KAccess *a) {
   if (ke->lanes == 1 || stride == KINT_ZERO) return base;
   V lane = ll_lane_numbers(e, ll_int(e, 64, 1), ke->lanes);
   if (stride != KINT_ONE)
-    lane = LLVMBuildMul(e->builder, lane, ll_splat(e, int_of(ke, stride), ke->lanes), "");
+    lane = LLVMBuildMul(e->builder, lane, ll_splat(e, ll_kint(ke, stride), ke->lanes), "");
   return add(e, ll_splat(e, base, ke->lanes), lane);
 }
 

@@ -1,4 +1,4 @@
-/* Types, constants and helpers for emitting LLVM IR. */
+/* Types, constants and vectors of the LLVM IR that is emitted. */
 #include "codegen/llvm_emit.h"
 
 #include <string.h>
