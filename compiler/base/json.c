@@ -2,7 +2,6 @@
 #include "base/json.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 #include "base/utf8.h"
@@ -82,17 +81,4 @@ void json_string(JsonWriter *j, const char *key, const char *value) {
 void json_int(JsonWriter *j, const char *key, int64_t value) {
   begin_value(j, key);
   strbuf_printf(j->out, "%" PRId64, value);
-}
-
-void json_float(JsonWriter *j, const char *key, double value) {
-  begin_value(j, key);
-  if (isfinite(value))
-    strbuf_printf(j->out, "%.17g", value);
-  else
-    strbuf_puts(j->out, "null");
-}
-
-void json_bool(JsonWriter *j, const char *key, bool value) {
-  begin_value(j, key);
-  strbuf_puts(j->out, value ? "true" : "false");
 }

@@ -28,7 +28,5 @@ void json_begin_array(JsonWriter *j, const char *key);
 void json_end(JsonWriter *j); /* of the innermost object or array; at the top adds a newline */
 void json_string(JsonWriter *j, const char *key, const char *value); /* NULL writes null */
 void json_int(JsonWriter *j, const char *key, int64_t value);
-void json_float(JsonWriter *j, const char *key, double value); /* not finite: null */
-void json_bool(JsonWriter *j, const char *key, bool value);
 
 #endif

@@ -46,10 +46,6 @@ static void catch_stop_signals(void) {
   }
 }
 
-bool dtm_rt_stop_requested(void) {
-  return stop_signal != 0;
-}
-
 int dtm_rt_stop_agreed(RtComm *comm, bool *stop) {
   uint32_t all = 0;
   int error = comm->ops->agree(comm, (uint32_t)stop_signal, &all);

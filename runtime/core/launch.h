@@ -28,7 +28,6 @@ int dtm_rt_finish(RtComm *comm, int status);
 
 /* Ctrl-C or SIGTERM arrived at this process: save and stop. A second Ctrl-C kills. Ranks must agree
  * where to stop: call dtm_rt_stop_agreed once per step on every rank; *stop is the same on all. */
-bool dtm_rt_stop_requested(void);
 int dtm_rt_stop_agreed(RtComm *comm, bool *stop);
 
 /* OpenMP threads per rank: `requested` when > 0, else OMP_NUM_THREADS, else max(1, cores / ranks on

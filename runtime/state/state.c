@@ -44,17 +44,6 @@ int dtm_rt_state_load(RtComm *comm, const Image *image, const char *path) {
   return status ? status : comm->ops->agree(comm, 0, &all);
 }
 
-static int save_model(RtComm *comm, const Image *image, const char *path,
-                      const char *const *metadata, size_t nmetadata) {
-  const SaveSetup setup = {path, is_model, metadata, nmetadata};
-  return dtm_rt_save_vars(comm, image, &setup);
-}
-
-int dtm_rt_state_save(RtComm *comm, const Image *image, const char *path) {
-  static const char *const metadata[] = {"format", "pt", STATE_MARK, "1"};
-  return save_model(comm, image, path, metadata, 2);
-}
-
 static bool state_path(char out[PATH_ROOM], const char *path, const char *name) {
   return snprintf(out, PATH_ROOM, "%s.state/%s", path, name) < PATH_ROOM;
 }
@@ -94,9 +83,10 @@ int dtm_rt_checkpoint_save(RtComm *comm, const Image *image, const char *path,
   const char *const metadata[] = {"format", "pt",    STATE_MARK,  "1",     "step",
                                   step,     "epoch", epoch,       "batch", batch,
                                   "seed",   seed,    "optimizer", name};
+  const SaveSetup model = {path, is_model, metadata, 7};
   const SaveSetup optimizer = {state, is_optimizer, metadata, 2};
   status = dtm_rt_save_vars(comm, image, &optimizer);
-  if (!status) status = save_model(comm, image, path, metadata, 7);
+  if (!status) status = dtm_rt_save_vars(comm, image, &model);
   if (!status && comm->rank == 0) clean_folder(path, name);
   return status;
 }

@@ -24,11 +24,9 @@ typedef struct RtProgress {
  * holds either; foreign names, transposed and chunked storage are honoured. A missing tensor or one
  * of another shape or type is an error. */
 int dtm_rt_state_load(RtComm *comm, const Image *image, const char *path);
-/* Parameters and buffers to one safetensors file. */
-int dtm_rt_state_save(RtComm *comm, const Image *image, const char *path);
 
-/* As dtm_rt_state_save, and beside the file what a resumed run needs: optimizer state and progress
- * (FILE.state/). Loading takes the same path. */
+/* Parameters and buffers to one safetensors file, and beside it what a resumed run needs: optimizer
+ * state and progress (FILE.state/). Loading takes the same path. */
 int dtm_rt_checkpoint_save(RtComm *comm, const Image *image, const char *path,
                            const RtProgress *progress);
 int dtm_rt_checkpoint_load(RtComm *comm, const Image *image, const char *path,
