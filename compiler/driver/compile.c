@@ -11,11 +11,10 @@ static bool parse_emit(Compilation *c, const char *list, Stage *last) {
     const char *comma = strchr(p, ',');
     const char *name = arena_strndup(arena, p, comma ? (size_t)(comma - p) : strlen(p));
     Stage stage = stage_by_name(name);
-    if (strcmp(name, "schedule") == 0) stage = STAGE_PLAN; /* the plan in order is the schedule */
     if (stage == STAGE_SOURCE || stage >= STAGE_OBJECT) {
       fprintf(stderr, "dtmc: --emit does not know the stage '%s'; there are:", name);
       for (int s = STAGE_AST; s < STAGE_OBJECT; s++) fprintf(stderr, " %s", stage_name((Stage)s));
-      fputs(" schedule\n", stderr);
+      fputc('\n', stderr);
       return false;
     }
     c->emit[stage] = true;

@@ -102,7 +102,7 @@ expect 2 'did you mean linear' explain op linaer
 expect 0 'softmax' explain op --list
 
 # stages
-for stage in ast graph explicit grad local fused plan schedule kernel llvm asm; do
+for stage in ast graph explicit grad local fused kernel plan llvm asm; do
   expect 0 '.' good.dtm "--emit=$stage"
 done
 expect 0 'mesh\(dp 1, tp 1\)' good.dtm --print-config
