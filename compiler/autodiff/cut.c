@@ -8,16 +8,20 @@
  * want R.
  *
  * With one vertex `raw` per value (is what arrives P?) and one `kept` (is it still P for its
- * users?) the cheapest choice is a minimum s-t cut: s -> raw(w), infinite         Partial is born
- * at w s -> raw(w), all-gather       mirror of a slice R -> S: gather it, or fill it to P for
- * nothing raw(v) -> kept(v), all-reduce kept(v) -> raw(w), infinite   the gradient from v to w
- * passes Partial on kept(v) -> t, infinite        mirror of P -> R, or a gradient that cannot take
- * Partial kept(v) -> t, reduce-scatter  mirror of a gather S -> R raw(p) -> t, all-reduce       p
- * is a parameter: once per step, so 1 / accumulate of it Vertices that are reachable from s in the
- * residual graph stay Partial, so that among equal cuts reductions come as early as possible. The
- * cut is exact per axis; axes are taken one by one. Flow: Dinic, "Algorithm for solution of a
- * problem of maximum flow", 1970. Only values that a birth reaches have vertices, so the network is
- * small.
+ * users?) the cheapest choice is a minimum s-t cut over these edges:
+ *
+ * - s -> raw(w), infinite: Partial is born at w.
+ * - s -> raw(w), all-gather: mirror of a slice R -> S; gather it, or fill it to P for nothing.
+ * - raw(v) -> kept(v), all-reduce.
+ * - kept(v) -> raw(w), infinite: the gradient from v to w passes Partial on.
+ * - kept(v) -> t, infinite: mirror of P -> R, or a gradient that cannot take Partial.
+ * - kept(v) -> t, reduce-scatter: mirror of a gather S -> R.
+ * - raw(p) -> t, all-reduce: p is a parameter; once per step, so 1 / accumulate of it.
+ *
+ * Vertices that are reachable from s in the residual graph stay Partial, so that among equal cuts
+ * reductions come as early as possible. The cut is exact per axis; axes are taken one by one. Flow:
+ * Dinic, "Algorithm for solution of a problem of maximum flow", 1970. Only values that a birth
+ * reaches have vertices, so the network is small.
  */
 #include "autodiff/grad.h"
 

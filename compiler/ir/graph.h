@@ -4,12 +4,14 @@
  * topological order (an operand's node comes before its user), which every pass keeps: a pass reads
  * one graph and builds a new one through `graph_add`, mapping old values to new.
  *
- * Stages (one representation, checked by ir/verify.c for what each stage promises):
- *   graph     elaborated: global shapes, layouts; redistribute nodes as the user wrote them, and
- * the zero-byte slices of 02 marked `implicit` explicit  composites that communicate inside
- * (vocab-parallel cross_entropy) opened up grad      backward pass and optimizer added local
- * per-rank semantics: same types (global shape + layout), but a node computes on the local block;
- * redistribute replaced by collectives, composites by primitives
+ * One representation serves four stages; ir/verify.c checks what each promises.
+ *
+ * - graph: elaborated. Global shapes and layouts; redistribute nodes as the user wrote them, and
+ *   zero-byte slices, marked `implicit`.
+ * - explicit: operators that communicate inside (vocab-parallel cross_entropy) are opened up.
+ * - grad: backward pass and optimizer are added.
+ * - local: what one rank does. Types stay (global shape and layout), but a node computes on the
+ *   local block; redistributes are collectives, composites are primitives.
  */
 #ifndef DTM_IR_GRAPH_H
 #define DTM_IR_GRAPH_H

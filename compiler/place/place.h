@@ -5,7 +5,7 @@
  *
  * Invariants: every step's type has the same dtype and shape as `from`; the last step's type is
  * `to`; without Partial the bytes received equal place_bound for even sizes; no plan costs more
- * than going through any third layout (on meshes up to a size, see detour.c).
+ * than going through any third layout (on meshes up to a size, see move.c).
  */
 #ifndef DTM_PLACE_PLACE_H
 #define DTM_PLACE_PLACE_H

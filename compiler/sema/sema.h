@@ -11,12 +11,13 @@
  * notes.
  *
  * Outputs of a graph are OP_OUTPUT nodes; attribute role says what for:
- *   "loss"    the training loss, Replicate, rank 0; name "loss"
- *   "metric"  train, infer: the value of this step, under its name
- *   "print"   any value, gathered; name is the source text
- *   "sum"     eval: numerator of a metric, summed over batches by the runtime ...
- *   "count"   eval: ... and divided by the sum of this output of the same name (absent: not
- * divided) In eval the last batch may be short. The runtime pads it and feeds the data source with
+ * - "loss": the training loss, Replicate, of rank 0; name "loss".
+ * - "metric": in train and infer, the value of this step, under its name.
+ * - "print": any value, gathered; name is the source text.
+ * - "sum": in eval, numerator of a metric, summed over batches by the runtime ...
+ * - "count": ... and divided by the sum of this output of the same name (absent: not divided).
+ *
+ * In eval the last batch may be short. The runtime pads it and feeds the data source with
  * reader "valid" (bool [batch], cut like the batch): true for real samples. Metrics are elaborated
  * as sum(where(valid, value, 0)) and a count of what was valid, so they are exact for any batch
  * size.

@@ -123,7 +123,7 @@ int main(int argc, char **argv) {
   if (wrong)
     return dtm_rt_fail(NULL, RT_DEVICE,
                        "this machine's processor lacks %s, which the program was compiled for; "
-                       "compile it here, or with -march=x86-64-v2",
+                       "compile it here, or with --march=x86-64-v2",
                        wrong);
   Run run = {.image = &image, .options = &options};
   const RtLaunch launch = {.world = info.world,
