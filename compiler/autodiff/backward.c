@@ -6,8 +6,6 @@
  * keeps, zero bytes), so it counts once. */
 #include "autodiff/grad.h"
 
-#include <string.h>
-
 /* Marks the values that depend on `wrt` and that the loss depends on. */
 static void mark_active(Grad *d, ValueId loss, const ValueId *wrt, uint32_t nwrt) {
   bool *depends = ARENA_ARRAY(d->scratch, bool, d->end_value);

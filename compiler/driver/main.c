@@ -1,6 +1,5 @@
 /* dtmc: parse the command line, run one command, turn a crash of ours into a message. */
 #include <signal.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "driver/commands.h"

@@ -1,6 +1,4 @@
 /* First step of the fuser: what becomes of each node, and which values others than kernels read. */
-#include <string.h>
-
 #include "fuse/internal.h"
 
 static NodeKind kind_of_op(Op op) {

@@ -14,8 +14,6 @@
  * search for one goes backwards from the node's operands and gives up (no join) after a fixed
  * number of nodes, which keeps the pass linear.
  */
-#include <string.h>
-
 #include "fuse/internal.h"
 
 enum { GROUP_MAX_NODES = 48, GROUP_MAX_READS = 24, SEARCH_LIMIT = 256, READER_WINDOW = 400 };

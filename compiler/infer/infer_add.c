@@ -3,8 +3,6 @@
  * Stage: graph construction (sema) and every pass that adds operators (autodiff). Invariant: the
  * graph stays in topological order; a node with a fault exists, its results poisoned.
  */
-#include <string.h>
-
 #include "infer/rules.h"
 
 static Operand operand_of(const Graph *g, ValueId id) {

@@ -5,8 +5,6 @@
  */
 #include "infer/rules.h"
 
-#include <string.h>
-
 static bool result_dtype(Rule *r, DType *dtype) {
   DType t = rule_type(r, 0)->dtype;
   switch (r->info->types) {

@@ -1,6 +1,4 @@
 /* The operator reference as Markdown, from the same tables as inference. */
-#include <string.h>
-
 #include "infer/explain.h"
 
 static const OpClass order[] = {CLASS_CONTRACTION, CLASS_POINTWISE, CLASS_REDUCTION,

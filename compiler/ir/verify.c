@@ -2,7 +2,6 @@
 #include "ir/verify.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "ir/text.h"
 

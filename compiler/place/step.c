@@ -1,8 +1,6 @@
 /* Single steps of a plan: what a change of layout is called, what it costs. */
 #include "place/search.h"
 
-#include <string.h>
-
 /* Costs that differ by less are equal: they are sums of few products. */
 static const double COST_TOLERANCE = 1e-9;
 

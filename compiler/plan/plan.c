@@ -1,8 +1,6 @@
 /* The planner's driver: see plan.h. In: fused blocks. Out: the image. */
 #include "plan/plan.h"
 
-#include <string.h>
-
 #include "plan/block.h"
 
 static uint64_t aligned(uint64_t n) {

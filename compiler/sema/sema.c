@@ -1,8 +1,6 @@
 /* The whole of elaboration, in order: see sema.h. */
 #include "sema/sema.h"
 
-#include <string.h>
-
 #include "sema/elab.h"
 
 /* Every name of the expression is known without arguments. */

@@ -1,6 +1,4 @@
 /* Statements of functions, modules and blocks. See elab.h. */
-#include <string.h>
-
 #include "sema/elab.h"
 
 static Env *declaring_env(Env *env, const Body *body) {

@@ -1,7 +1,5 @@
 /* Drops what nothing needs, at the end of elaboration: unused lets, metrics that were taken apart.
  */
-#include <string.h>
-
 #include "sema/elab.h"
 
 static void mark(const Graph *g, ValueId v, bool *needed) {

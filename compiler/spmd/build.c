@@ -1,8 +1,6 @@
 /* Node builders of spmd/: see lower.h. */
 #include "spmd/lower.h"
 
-#include <string.h>
-
 ValueId spmd_emit(Lowering *l, Op op, const ValueId *operands, uint32_t noperands,
                   const Attr *attrs, uint32_t nattrs, const TensorType *type) {
   NodeId id = graph_add(l->out, op, operands, noperands, attrs, nattrs, type, 1, l->serving->span,

@@ -1,8 +1,6 @@
 /* The walk over a graph: see spmd.h. Nodes that are primitives already are copied. */
 #include "spmd/lower.h"
 
-#include <string.h>
-
 ValueId spmd_redistribute(Lowering *l, ValueId v, const TensorType *to) {
   const TensorType from = *spmd_type(l, v);
   if (type_equal(&from, to)) return v;

@@ -6,8 +6,6 @@
 #include "comm/reduce.h"
 #include "comm/errors.h"
 
-#include <string.h>
-
 int local_pull(RtComm *comm, size_t src, size_t dst, int dtype, const RtBox *boxes, size_t nboxes,
                const int32_t *group, int32_t ngroup) {
   LocalComm *c = local_of(comm);

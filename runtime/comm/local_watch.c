@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* The lock of a rank is held by its process; nobody holds it any more once the process ended. */
 static bool process_lives(const LocalComm *c, int32_t rank) {

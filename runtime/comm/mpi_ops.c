@@ -7,7 +7,6 @@
 #include "comm/reduce.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 int mpi_barrier(RtComm *comm, const int32_t *group, int32_t ngroup) {
   MpiComm *c = mpi_of(comm);

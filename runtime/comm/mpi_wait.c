@@ -10,7 +10,6 @@
 
 #include <sched.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 enum { PIECE = 1 << 30 }; /* MPI counts are ints */

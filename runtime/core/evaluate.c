@@ -1,5 +1,4 @@
 /* Evaluation: every sample once, metrics over the true number of samples; and infer. */
-#include "comm/errors.h"
 #include "core/launch.h"
 #include "core/run.h"
 

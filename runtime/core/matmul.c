@@ -12,7 +12,6 @@
 #include <dnnl.h>
 #include <omp.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum {
   TILE = 512,      /* rows and columns of a tile, about */
