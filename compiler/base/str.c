@@ -28,6 +28,13 @@ uint64_t hash_bytes(const void *data, size_t n, uint64_t seed) {
   return mix(h ^ word);
 }
 
+uint64_t hash_stable(const void *data, size_t n, uint64_t seed) {
+  const unsigned char *p = data;
+  uint64_t h = 0xcbf29ce484222325u ^ seed;
+  for (size_t i = 0; i < n; i++) h = (h ^ p[i]) * 0x100000001b3u;
+  return mix(h);
+}
+
 static uint64_t hash_name(const char *key) {
   return hash_bytes(&key, sizeof key, 0);
 }

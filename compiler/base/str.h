@@ -55,7 +55,11 @@ void strbuf_puts(StrBuf *sb, const char *s);
 void strbuf_put_n(StrBuf *sb, const char *s, size_t n);
 void strbuf_printf(StrBuf *sb, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* For tables in memory; free to change. */
 uint64_t hash_bytes(const void *data, size_t n, uint64_t seed);
+/* For values that leave the process: random streams of parameters, SARIF fingerprints. Never changes
+ * (FNV-1a, 64 bits, with a finaliser). */
+uint64_t hash_stable(const void *data, size_t n, uint64_t seed);
 
 /* Edit distance for "did you mean"; gives up (returns limit + 1) beyond `limit`. */
 unsigned edit_distance(const char *a, const char *b, unsigned limit);

@@ -44,7 +44,9 @@ static void put_physical(JsonWriter *j, const Sources *sources, Span span) {
 
 /* Code, message and the text of the line without its margin: stable when other lines change. */
 static const char *fingerprint(Arena *arena, const Sources *sources, const Diag *d) {
-  uint64_t h = hash_bytes(d->message, strlen(d->message), d->code);
+  const char *code = diag_info(d->code)->code;
+  uint64_t h = hash_stable(code, strlen(code), 0);
+  h = hash_stable(d->message, strlen(d->message), h);
   const SourceFile *file = sources_get(sources, d->span.file);
   if (file) {
     uint32_t line, col;
@@ -53,7 +55,7 @@ static const char *fingerprint(Arena *arena, const Sources *sources, const Diag 
     uint32_t end = line < file->nlines ? file->line_starts[line] - 1 : file->size;
     while (start < end && strchr(" \t", file->text[start])) start++;
     while (end > start && strchr(" \t\r", file->text[end - 1])) end--;
-    h = hash_bytes(file->text + start, end - start, h);
+    h = hash_stable(file->text + start, end - start, h);
   }
   return arena_printf(arena, "%016llx", (unsigned long long)h);
 }

@@ -215,7 +215,7 @@ int64_t next_instance(Sema *s) {
   /* 31 bits of a hash of where it stands, so that code elsewhere does not change it; the next free
    * one where two would agree. */
   const char *path = s->at.path ? s->at.path : "";
-  uint64_t key = hash_bytes(path, strlen(path), 11) & 0x7fffffff;
+  uint64_t key = hash_stable(path, strlen(path), 11) & 0x7fffffff;
   uint32_t taken;
   while (id_map_get(&s->at.cache->instances, key, &taken)) key = (key + 1) & 0x7fffffff;
   id_map_put(s->arena, &s->at.cache->instances, key, 1);
