@@ -95,6 +95,29 @@ bool bind_args(Sema *s, const Call *call, const ParamSpec *params, uint32_t npar
   return ok;
 }
 
+bool bind_declared(Sema *s, const Call *call, const ParamList *params, ArgRest *rest, Val **values,
+                   Span **spans) {
+  *values = NULL;
+  if (params->len > SEMA_MAX_ARGS) {
+    sema_error(s, DIAG_ARGUMENTS, call->span, "more than %d parameters", SEMA_MAX_ARGS);
+    return false;
+  }
+  ParamSpec *specs = ARENA_ARRAY(s->arena, ParamSpec, params->len);
+  *values = ARENA_ARRAY(s->arena, Val, params->len);
+  *spans = ARENA_ARRAY(s->arena, Span, params->len);
+  for (uint32_t p = 0; p < params->len; p++)
+    specs[p] = (ParamSpec){.name = params->data[p].name, .required = !params->data[p].fallback};
+  return bind_args(s, call, specs, params->len, *values, *spans, rest, NULL);
+}
+
+Val bound_value(Sema *s, Env *env, const ParamDecl *decl, Val given, Span *span) {
+  if (given.kind != VAL_UNSET) return given;
+  if (!decl->fallback) return POISON;
+  *span = decl->fallback->span;
+  Val v = eval(s, env, decl->fallback);
+  return v.kind == VAL_UNSET ? POISON : v;
+}
+
 bool bind_words(Sema *s, const Call *call, const char *words, Val *out, Span *spans) {
   ParamSpec params[16];
   uint32_t n = 0;

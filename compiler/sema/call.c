@@ -134,25 +134,14 @@ Val call_value(Sema *s, Val callee, const Call *call) {
 
 /* Evaluates defaults, checks declared types, binds free extents. */
 static bool bind_params(Sema *s, Env *frame, const ParamList *params, const Call *call) {
-  if (params->len > SEMA_MAX_ARGS) {
-    sema_error(s, DIAG_ARGUMENTS, call->span, "more than %d parameters", SEMA_MAX_ARGS);
-    return false;
-  }
-  ParamSpec *specs = ARENA_ARRAY(s->arena, ParamSpec, params->len);
-  Val *values = ARENA_ARRAY(s->arena, Val, params->len);
-  Span *spans = ARENA_ARRAY(s->arena, Span, params->len);
-  for (uint32_t p = 0; p < params->len; p++)
-    specs[p] = (ParamSpec){.name = params->data[p].name, .required = !params->data[p].fallback};
-  bool ok = bind_args(s, call, specs, params->len, values, spans, NULL, NULL);
+  Val *values;
+  Span *spans;
+  bool ok = bind_declared(s, call, params, NULL, &values, &spans);
+  if (!values) return false;
   for (uint32_t p = 0; p < params->len; p++) {
     const ParamDecl *decl = &params->data[p];
-    Val v = values[p];
     Span span = spans[p];
-    if (v.kind == VAL_UNSET && decl->fallback) {
-      v = eval(s, frame, decl->fallback);
-      span = decl->fallback->span;
-    }
-    if (v.kind == VAL_UNSET) v = POISON;
+    Val v = bound_value(s, frame, decl, values[p], &span);
     if (v.kind != VAL_POISON && decl->type) {
       const char *what = arena_printf(s->arena, "argument %s of %s", decl->name, call->name);
       v = type_is_tensor(decl->type) ? match_tensor(s, frame, frame, decl->type, v, span, what)

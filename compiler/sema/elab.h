@@ -350,7 +350,13 @@ typedef struct ArgRest {
 } ArgRest;
 bool bind_args(Sema *s, const Call *call, const ParamSpec *params, uint32_t nparams, Val *out,
                Span *spans, ArgRest *rest, ArgRest *extra);
-/* The same by a word list: "x dim? keepdim?". */
+/* bind_args to declared parameters; *values is NULL when there are too many. */
+bool bind_declared(Sema *s, const Call *call, const ParamList *params, ArgRest *rest, Val **values,
+                   Span **spans);
+/* What was bound to a parameter, or its default, which may name parameters that `env` has so far;
+ * *span is then the default's. */
+Val bound_value(Sema *s, Env *env, const ParamDecl *decl, Val given, Span *span);
+/* bind_args by a word list: "x dim? keepdim?". */
 bool bind_words(Sema *s, const Call *call, const char *words, Val *out, Span *spans);
 Val eval_call(Sema *s, Env *env, const Expr *e);
 /* Evaluated arguments behind `skip` free places. */

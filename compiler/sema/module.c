@@ -62,26 +62,15 @@ static void link_names(Sema *s, Instance *inst, uint32_t k) {
 
 static bool bind_module_params(Sema *s, Level *level, const Call *call, ArgRest *rest) {
   const ParamList *params = &level->def->item->as.module.params;
-  if (params->len > SEMA_MAX_ARGS) {
-    sema_error(s, DIAG_ARGUMENTS, call->span, "more than %d parameters", SEMA_MAX_ARGS);
-    return false;
-  }
-  ParamSpec *specs = ARENA_ARRAY(s->arena, ParamSpec, params->len);
-  Val *values = ARENA_ARRAY(s->arena, Val, params->len);
-  Span *spans = ARENA_ARRAY(s->arena, Span, params->len);
-  for (uint32_t p = 0; p < params->len; p++)
-    specs[p] = (ParamSpec){.name = params->data[p].name, .required = !params->data[p].fallback};
+  Val *values;
+  Span *spans;
   bool derived = level->def->item->as.module.base != NULL;
-  bool ok = bind_args(s, call, specs, params->len, values, spans, derived ? rest : NULL, NULL);
+  bool ok = bind_declared(s, call, params, derived ? rest : NULL, &values, &spans);
+  if (!values) return false;
   for (uint32_t p = 0; p < params->len; p++) {
     const ParamDecl *decl = &params->data[p];
-    Val v = values[p];
     Span span = spans[p];
-    if (v.kind == VAL_UNSET && decl->fallback) {
-      v = eval(s, &level->env, decl->fallback);
-      span = decl->fallback->span;
-    }
-    if (v.kind == VAL_UNSET) v = POISON;
+    Val v = bound_value(s, &level->env, decl, values[p], &span);
     if (decl->type) {
       const char *what = arena_printf(s->arena, "argument %s of %s", decl->name, call->name);
       if (type_is_tensor(decl->type) && !(decl->type->name && !decl->type->has_dims)) {
