@@ -24,7 +24,6 @@ static int run(Session *s) {
   case CMD_CHECK:
     return command_check(s);
   case CMD_EXPLAIN:
-  case CMD_TENSOR:
     return command_explain(s);
   case CMD_FMT:
     return command_fmt(s);

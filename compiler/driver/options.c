@@ -33,8 +33,8 @@ static const struct {
     {"", CMD_COMPILE, "dtmc FILE.dtm -o FILE [options]", "compile a program to an executable"},
     {"check", CMD_CHECK, "dtmc check FILE.dtm... [options]",
      "check shapes and placements, without a device"},
-    {"explain", CMD_EXPLAIN, "dtmc explain CODE | op NAME | tensor NAME FILE.dtm",
-     "explain a diagnostic, the placements of an operator, the cut of a tensor"},
+    {"explain", CMD_EXPLAIN, "dtmc explain CODE | op [NAME]",
+     "explain a diagnostic, the placements of an operator"},
     {"fmt", CMD_FMT, "dtmc fmt [-w] FILE.dtm...", "print files in canonical form"},
 };
 enum { NCOMMANDS = sizeof commands / sizeof *commands };
@@ -179,7 +179,6 @@ static bool check_commands(const Options *o) {
   for (int i = 0; i < NROWS; i++) {
     const OptionRow *r = &rows[i];
     if (r->heading || !option_given(o, r->id) || (r->commands & o->command)) continue;
-    if (o->command == CMD_EXPLAIN && (r->commands & CMD_TENSOR)) continue;
     for (int c = 0; c < NCOMMANDS; c++)
       if (commands[c].command == o->command)
         report("option %s does not belong to %s", r->name,
