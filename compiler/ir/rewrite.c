@@ -59,16 +59,6 @@ static bool *find_live(Arena *scratch, const Graph *g, const ValueId *keep, uint
   return live;
 }
 
-Graph *graph_drop_dead(Arena *scratch, Arena *arena, const Graph *g, ValueId *keep,
-                       uint32_t nkeep) {
-  const bool *live = find_live(scratch, g, keep, nkeep);
-  GraphMap map = graph_map_begin(scratch, arena, g);
-  for (NodeId id = 1; id < g->nodes.len; id++)
-    if (live[id]) graph_map_copy(&map, id);
-  renumber(&map, keep, nkeep);
-  return map.to;
-}
-
 static uint64_t hash_attr(const Attr *a, uint64_t h) {
   h = hash_bytes(&a->key, sizeof a->key, h);
   switch (attr_kind(a->key)) {
@@ -116,14 +106,14 @@ static bool may_merge(const Node *n) {
   return n->op != OP_RAND && n->op != OP_RANDN && n->op != OP_INPUT;
 }
 
-static Graph *merge(Arena *scratch, Arena *arena, const Graph *g, const bool *live, ValueId *keep,
-                    uint32_t nkeep) {
+Graph *graph_simplify(Arena *scratch, Arena *arena, const Graph *g, ValueId *keep, uint32_t nkeep) {
+  const bool *live = find_live(scratch, g, keep, nkeep);
   GraphMap map = graph_map_begin(scratch, arena, g);
   uint32_t nslots = 16;
   while (nslots < g->nodes.len * 2) nslots *= 2;
   NodeId *slots = ARENA_ARRAY(scratch, NodeId, nslots);
   for (NodeId id = 1; id < g->nodes.len; id++) {
-    if (live && !live[id]) continue;
+    if (!live[id]) continue;
     NodeId copy = graph_map_copy(&map, id);
     const Node *n = graph_node(map.to, copy), *old = graph_node(g, id);
     if (!may_merge(n)) continue;
@@ -142,13 +132,4 @@ static Graph *merge(Arena *scratch, Arena *arena, const Graph *g, const bool *li
   }
   renumber(&map, keep, nkeep);
   return map.to;
-}
-
-Graph *graph_merge_equal(Arena *scratch, Arena *arena, const Graph *g, ValueId *keep,
-                         uint32_t nkeep) {
-  return merge(scratch, arena, g, NULL, keep, nkeep);
-}
-
-Graph *graph_simplify(Arena *scratch, Arena *arena, const Graph *g, ValueId *keep, uint32_t nkeep) {
-  return merge(scratch, arena, g, find_live(scratch, g, keep, nkeep), keep, nkeep);
 }

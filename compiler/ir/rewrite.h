@@ -23,17 +23,11 @@ void graph_map_set(GraphMap *map, ValueId old, ValueId new_value);
  * results. */
 NodeId graph_map_copy(GraphMap *map, NodeId old);
 
-/* A copy without nodes that neither have an effect (no results) nor feed one that has, nor feed
- * `keep`. keep[i] (0 = none) is renumbered. */
-Graph *graph_drop_dead(Arena *scratch, Arena *arena, const Graph *g, ValueId *keep, uint32_t nkeep);
-
-/* Both at once, in one copy. */
+/* A copy without dead nodes, in which equal nodes are one. Dead is what neither has an effect (no
+ * results) nor feeds something that has, nor feeds `keep`. Equal are nodes of one operator with the
+ * same operands, attributes, result types and phase; random operators stay apart, and so do nodes
+ * of different phases: a variable read in one phase may have another value than in the next.
+ * keep[i] (0 = none) is renumbered. */
 Graph *graph_simplify(Arena *scratch, Arena *arena, const Graph *g, ValueId *keep, uint32_t nkeep);
-
-/* A copy in which equal nodes (operator, operands, attributes, result types, mesh, phase) are one.
- * Random operators stay apart, and so do nodes of different phases: a variable read in one phase
- * may have another value than in the next. keep[i] is renumbered. */
-Graph *graph_merge_equal(Arena *scratch, Arena *arena, const Graph *g, ValueId *keep,
-                         uint32_t nkeep);
 
 #endif

@@ -89,11 +89,6 @@ void layout_set_dim(Layout *l, const Mesh *mesh, uint32_t dim, const uint8_t *ax
   for (uint32_t i = 0; i < n; i++) layout_set(l, mesh, axes[i], PLACE_SHARD, dim, REDUCE_NONE);
 }
 
-void layout_normalise(Layout *l, const Mesh *mesh) {
-  for (uint32_t a = 0; a < DTM_MAX_AXES; a++)
-    if (a >= mesh->naxes || mesh->size[a] == 1) leave_dim(l, a);
-}
-
 bool layout_partial_consistent(const Layout *l) {
   ReduceOp seen = REDUCE_NONE;
   for (int a = 0; a < DTM_MAX_AXES; a++) {
@@ -154,10 +149,6 @@ int64_t type_local_bytes(const TensorType *t) {
   type_local_max(t, extent);
   for (uint32_t d = 0; d < t->rank; d++) n *= extent[d];
   return n;
-}
-
-bool type_dim_even(const TensorType *t, uint32_t dim) {
-  return t->shape[dim] % layout_dim_ways(&t->layout, t->mesh, dim) == 0;
 }
 
 const char *type_print(Arena *arena, const TensorType *t) {

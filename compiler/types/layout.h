@@ -39,7 +39,7 @@ typedef struct Place {
   uint8_t op;    /* PARTIAL: ReduceOp */
 } Place;
 
-/* A zeroed layout is Replicate on every axis. Axes of size 1 must be Replicate (layout_normalise).
+/* A zeroed layout is Replicate on every axis. Axes of size 1 are Replicate (layout_set).
  * Entries at and beyond mesh->naxes are zero. */
 typedef struct Layout {
   Place at[DTM_MAX_AXES];
@@ -73,8 +73,6 @@ void layout_set(Layout *l, const Mesh *mesh, uint32_t axis, PlaceKind kind, uint
                 ReduceOp op);
 /* Replaces the whole list of axes of `dim` (which must hold axes that are Replicate otherwise). */
 void layout_set_dim(Layout *l, const Mesh *mesh, uint32_t dim, const uint8_t *axes, uint32_t n);
-/* Size-1 axes become Replicate and orders dense. */
-void layout_normalise(Layout *l, const Mesh *mesh);
 /* A Partial on several axes has one op (sum and avg may mix). False when it does not. */
 bool layout_partial_consistent(const Layout *l);
 
@@ -89,8 +87,6 @@ void type_local_max(const TensorType *t, int64_t extent[DTM_MAX_DIMS]);
 int64_t type_local_bytes(const TensorType *t); /* of the largest shard */
 /* [begin, begin + length) of part r of `parts` of an extent: the rule of torch.chunk. */
 void chunk(int64_t extent, int64_t parts, int64_t r, int64_t *begin, int64_t *length);
-/* Every shard of `dim` has the same extent. */
-bool type_dim_even(const TensorType *t, uint32_t dim);
 
 /* Source form: "f32[8@dp, 64, 32@(cp,tp)] partial(tp: max)". Extents print as numbers, or as
  * `labels[d]` where not NULL. */
