@@ -280,7 +280,7 @@ struct Stmt {
     struct {
       const char *name;
       Span name_span;
-      bool is_fn; /* written with `fn`: a helper; otherwise forward or a hook */
+      bool is_fn; /* written with `fn`; otherwise forward or a hook */
       ParamList params;
       TypeList results; /* empty = not declared */
       StmtList body;

@@ -1,4 +1,4 @@
-/* Helpers of the golden tests: see golden.h. */
+/* What golden tests share: see golden.h. */
 #include "golden.h"
 
 #include <check.h>

@@ -1,4 +1,4 @@
-/* Helpers of the golden tests: files, finding sources, comparing with what is stored. */
+/* What golden tests share: files, finding sources, comparing with what is stored. */
 #ifndef DTM_TESTS_GOLDEN_H
 #define DTM_TESTS_GOLDEN_H
 
