@@ -240,7 +240,7 @@ Val call_body(Sema *s, const char *what, const char *path, const ParamList *para
   Chain chain = {.parent = saved.chain, .what = what, .path = path, .call = place};
   s->at.depth++;
   s->at.path = path;
-  s->at.naming = saved.naming && !saved.graph; /* a function called in a module body may make modules */
+  s->at.naming = saved.naming && !saved.graph; /* in a module body a call may make modules */
   s->at.expected = NULL;
   s->at.allow_partial = false;
   if (s->at.graph) s->at.scope = graph_add_scope(s->at.graph, saved.scope, path, what, place);
