@@ -163,7 +163,7 @@ START_TEST(labels_of_a_source) {
 }
 END_TEST
 
-/* G8, R8: one valid target on one rank and seven on the other, both on a third axis too. */
+/* One valid target on one rank and seven on the other, both on a third axis too. */
 START_TEST(mean_over_valid_targets) {
   Lab lab;
   lab_init(&lab, 2, (int64_t[]){2, 2});

@@ -214,7 +214,7 @@ START_TEST(steps) {
 }
 END_TEST
 
-/* G6: all gradients 1: the norm is the root of the number of scalars, for every placement. */
+/* All gradients 1: the norm is the root of the number of scalars, for every placement. */
 START_TEST(norm_counts_scalars) {
   Lab lab;
   lab_init(&lab, 2, (int64_t[]){2, 2});

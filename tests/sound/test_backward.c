@@ -114,7 +114,7 @@ START_TEST(sequence_parallel) {
   expect_comm(&lab, lab_comm(&lab, lab.g, 0, end, PHASE_FORWARD), 0, BLOCKS + 1, BLOCKS);
   expect_comm(&lab, lab_comm(&lab, lab.g, end, lab.g->nodes.len, PHASE_BACKWARD), 0, BLOCKS,
               BLOCKS + 1);
-  /* G2: norm weights are used on shards of the sequence, so their gradients are sums over it. */
+  /* Norm weights are used on shards of the sequence, so their gradients are sums over it. */
   for (uint32_t k = 1; k < p.n; k += 3) ck_assert_int_eq(axes_partial(&lab, p.grad[k], 1), 1);
   check_values(&lab, &p, loss);
   lab_free(&lab);
@@ -137,7 +137,7 @@ END_TEST
 /* --- single situations -------------------------------------------------------------------------
  */
 
-/* G1: x is Replicate, but each rank multiplies it by its own columns. */
+/* x is Replicate, but each rank multiplies it by its own columns. */
 START_TEST(used_differently_per_rank) {
   Lab lab;
   Params p = {.n = 0};
@@ -151,7 +151,7 @@ START_TEST(used_differently_per_rank) {
 }
 END_TEST
 
-/* G3: P -> S: the gradient is gathered, not divided. */
+/* P -> S: the gradient is gathered, not divided. */
 START_TEST(reduce_scatter_gathers) {
   Lab lab;
   Params p = {.n = 0};
@@ -166,7 +166,7 @@ START_TEST(reduce_scatter_gathers) {
 }
 END_TEST
 
-/* G4: R -> R with a Partial cotangent: nothing moves before the parameter. */
+/* R -> R with a Partial cotangent: nothing moves before the parameter. */
 START_TEST(replicate_to_replicate) {
   Lab lab;
   Params p = {.n = 0};
@@ -182,7 +182,7 @@ START_TEST(replicate_to_replicate) {
 }
 END_TEST
 
-/* G5: one K head for four query heads that are sharded over four ranks. */
+/* One K head for four query heads that are sharded over four ranks. */
 START_TEST(shared_head) {
   Lab lab;
   Params p = {.n = 0};
@@ -198,7 +198,7 @@ START_TEST(shared_head) {
 }
 END_TEST
 
-/* G10: a residual whose branches bring an R and a Partial cotangent; the R part counts once. */
+/* A residual whose branches bring an R and a Partial cotangent; the R part counts once. */
 START_TEST(residual_counts_once) {
   Lab lab;
   Params p = {.n = 0};
@@ -215,7 +215,7 @@ START_TEST(residual_counts_once) {
 }
 END_TEST
 
-/* G9: P(avg) -> R and -> S. The value is the mean of the addends whatever happens to it. */
+/* P(avg) -> R and -> S. The value is the mean of the addends whatever happens to it. */
 START_TEST(average) {
   static const char *const targets[] = {"f32[4, 3]", "f32[4@x, 3]"};
   for (int i = 0; i < 2; i++) {
