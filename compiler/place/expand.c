@@ -15,6 +15,7 @@
  */
 #include "place/expand.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "infer/infer.h"
@@ -117,7 +118,7 @@ static bool never_ignored(Loss *l, ValueId labels, int64_t ignore) {
       DataSource *d = &l->block->data.data[node_int(n, ATTR_SOURCE, 0)];
       bool numbers = strcmp(d->reader, "npy") == 0 || strcmp(d->reader, "raw") == 0;
       if (ignore < 0 && !numbers && (d->below == 0 || d->below > l->vocab)) d->below = l->vocab;
-      return d->below > 0 && (ignore < 0 || ignore >= d->below);
+      return d->below > 0 && d->below <= l->vocab && (ignore < 0 || ignore >= d->below);
     }
     bool moves = n->op == OP_RESHAPE || n->op == OP_SLICE || n->op == OP_REDISTRIBUTE ||
                  n->op == OP_PERMUTE || n->op == OP_SQUEEZE || n->op == OP_UNSQUEEZE ||
@@ -151,6 +152,14 @@ static ValueId weighted_logits(Loss *l, ValueId shifted, ValueId labels, ValueId
   return reduce(l, OP_SUM, binary(l, OP_MUL, shifted, c), last, false);
 }
 
+/* x, and not a number where the label is no class: such a loss stops the run, with this place. */
+static ValueId of_classes(Loss *l, ValueId x, ValueId labels) {
+  DType t = value_type(l->g, labels)->dtype;
+  ValueId low = binary(l, OP_GE, labels, constant(l, t, 0));
+  ValueId high = binary(l, OP_LT, labels, constant(l, t, (double)l->vocab));
+  return select(l, binary(l, OP_LOGICAL_AND, low, high), x, number(l, NAN));
+}
+
 /* Sum over all rows, divided by the weight of the valid ones for a mean. */
 static ValueId over_rows(Loss *l, ValueId loss, ValueId valid, ValueId target_weight, bool mean) {
   Attr all[] = {ATTR_INTS(DIMS, NULL, 0), ATTR_I(KEEPDIM, 0)};
@@ -176,6 +185,7 @@ static ValueId expand(Loss *l, ValueId logits, ValueId labels, ValueId weights, 
   ValueId shifted = binary(l, OP_SUB, x, top);
   ValueId z = finish(l, reduce(l, OP_SUM, unary(l, OP_EXP, shifted), last, false));
   ValueId target_weight, scale, log_z = unary(l, OP_LOG, z);
+  if (ignores) log_z = of_classes(l, log_z, labels); /* else the source is checked */
   ValueId dot = weighted_logits(l, shifted, labels, weights, &target_weight, &scale);
   ValueId loss = binary(l, OP_SUB, fill(l, scale ? binary(l, OP_MUL, log_z, scale) : log_z), dot);
   ValueId valid = 0;

@@ -163,6 +163,30 @@ START_TEST(labels_of_a_source) {
 }
 END_TEST
 
+/* A label that is no class gives no number, cut or whole, and not the loss of an empty target. */
+START_TEST(labels_that_are_no_class) {
+  static const double wrong[] = {4, -1, 1e9};
+  for (int i = 0; i < 3; i++) {
+    Lab lab;
+    lab_init(&lab, 2, (int64_t[]){2, 2});
+    TensorType ids = type_from_text(&lab.mesh, "i64[6@x]");
+    ValueId x = lab_param(&lab, "f32[6@x, 4@y]", -1, 1);
+    ValueId operands[] = {x, lab_ids(&lab, &ids, 4)};
+    lab.train->loss = lab_op(&lab, OP_CROSS_ENTROPY, operands, 2, NULL, 0);
+    lab.value[1].data[5] = wrong[i];
+    expand_run(&lab.program);
+    lab.g = lab.train->graph;
+    bool disagree;
+    RefTensor *whole = lab_eval(&lab), **mesh = lab_eval_mesh(&lab, &disagree);
+    ValueId loss = lab.train->loss;
+    RefTensor many = ref_assemble(&lab.arena, value_type(lab.g, loss), mesh[loss], NULL);
+    ck_assert_double_nan(whole[loss].data[0]);
+    ck_assert_double_nan(many.data[0]);
+    lab_free(&lab);
+  }
+}
+END_TEST
+
 /* One valid target on one rank and seven on the other, both on a third axis too. */
 START_TEST(mean_over_valid_targets) {
   Lab lab;
@@ -198,6 +222,7 @@ int main(void) {
   tcase_add_loop_test(c, equals_the_definition, 0, sizeof cases / sizeof *cases);
   tcase_add_test(c, two_reductions);
   tcase_add_test(c, labels_of_a_source);
+  tcase_add_test(c, labels_that_are_no_class);
   tcase_add_test(c, mean_over_valid_targets);
   suite_add_tcase(s, c);
   SRunner *r = srunner_create(s);
