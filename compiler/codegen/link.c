@@ -173,8 +173,9 @@ bool link_executable(Arena *arena, const void *object, size_t size, const LinkOp
   const char *runtime = ndriver ? find_runtime(arena, options->runtime_dir, error) : NULL;
   if (!runtime) return false;
   struct stat s;
-  if (stat(options->output, &s) == 0 && S_ISDIR(s.st_mode)) {
-    *error = arena_printf(arena, "cannot write %s: it is a folder", options->output);
+  if (stat(options->output, &s) == 0 && !S_ISREG(s.st_mode)) { /* rename would replace it */
+    *error = arena_printf(arena, "cannot write %s: it is %s, not a file", options->output,
+                          S_ISDIR(s.st_mode) ? "a folder" : "a device");
     return false;
   }
   char *object_path = arena_printf(arena, "%s.XXXXXX.o", options->output);

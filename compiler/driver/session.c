@@ -114,16 +114,20 @@ bool session_write_file(Session *s, const char *path, const void *data, size_t s
     bool ok = fwrite(data, 1, size, stdout) == size && fflush(stdout) == 0;
     return ok || cannot_write("standard output", strerror(errno));
   }
-  const char *temporary = arena_printf(&s->arena, "%s.tmp%ld", path, (long)getpid());
+  /* A pipe or a device is written to; a rename would put a file in its place. */
+  struct stat there;
+  bool direct = stat(path, &there) == 0 && !S_ISREG(there.st_mode);
+  const char *temporary =
+      direct ? path : arena_printf(&s->arena, "%s.tmp%ld", path, (long)getpid());
   FILE *f = fopen(temporary, "wb");
   if (!f) return cannot_write(path, strerror(errno));
   bool ok = fwrite(data, 1, size, f) == size;
   ok = fflush(f) == 0 && ok;
   int error = errno;
   ok = fclose(f) == 0 && ok;
-  if (ok && rename(temporary, path) == 0) return true;
+  if (ok && (direct || rename(temporary, path) == 0)) return true;
   if (ok) error = errno;
-  unlink(temporary);
+  if (!direct) unlink(temporary);
   return cannot_write(path, strerror(error));
 }
 

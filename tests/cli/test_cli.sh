@@ -117,6 +117,14 @@ expect 1 'DTM5002' good.dtm -o /nowhere/out
 echo old >out
 expect 1 'error' bad.dtm -o out
 [ "$(cat out)" = old ] || { echo "FAIL: a failed compile touched the output"; failed=$((failed + 1)); }
+# what is not a file is not replaced by one
+mkfifo pipe
+expect 1 'not a file' good.dtm -o pipe
+cat pipe >stage &
+expect 0 '' good.dtm --emit=graph -o pipe
+wait
+grep -q 'mesh' stage || { echo "FAIL: the pipe did not receive the stage"; failed=$((failed + 1)); }
+[ -p pipe ] || { echo "FAIL: a file was put in the place of a pipe"; failed=$((failed + 1)); }
 expect 0 '' good.dtm -o out -MD -MF deps
 grep -q 'good.dtm' deps || { echo "FAIL: -MD does not name good.dtm"; failed=$((failed + 1)); }
 "$DTMC" good.dtm -o out2 && cmp -s out out2 || { echo "FAIL: two compiles differ"; failed=$((failed + 1)); }
