@@ -9,6 +9,7 @@
 #include "core/launcher.h"
 #include "core/supervise.h"
 
+#include <errno.h>
 #include <omp.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -93,9 +94,10 @@ static int check_memory(const RtLaunch *launch, int32_t ranks_here) {
 }
 
 static int cannot_reserve(const RtLaunch *launch, int32_t ranks, int error) {
-  return dtm_rt_fail(NULL, RT_DEVICE, "cannot reserve memory for %d rank%s of %.2f GiB each: %s",
+  return dtm_rt_fail(NULL, RT_DEVICE, "cannot reserve memory for %d rank%s of %.2f GiB each: %s%s",
                      (int)ranks, ranks == 1 ? "" : "s", (double)launch->arena_size / (1 << 30),
-                     strerror(error));
+                     strerror(error),
+                     error == EFBIG ? "\n  raise the limit on file sizes (ulimit -f)" : "");
 }
 
 static int join(const RtLaunch *launch, const LocalSegment *segment, int32_t rank, RtComm **comm) {
@@ -155,6 +157,7 @@ int dtm_rt_launch(const RtLaunch *launch, RtComm **comm) {
   const RtOptions *o = launch->options;
   Launcher launcher;
   *comm = NULL;
+  signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes: writing fails with EFBIG and says so */
   int error = dtm_rt_launcher_find(o, &launcher);
   if (error) {
     return error;

@@ -70,6 +70,7 @@ int dtm_rt_run_actions(Run *r, uint32_t first, uint32_t count) {
   s->seed = r->options->seed;
   s->valid = (int64_t)r->valid;
   int status = dtm_rt_exec_run(r->exec, p->actions + first, count, &hooks);
+  if (!status) r->comm->place = (RtPlace){0}; /* what fails between actions is none of them */
   if (status != RUN_NONFINITE) return status;
 
   /* The optimizer has not run yet: the same actions give the same values. */
@@ -83,12 +84,14 @@ int dtm_rt_run_actions(Run *r, uint32_t first, uint32_t count) {
     return dtm_rt_fail(r->comm, RT_BAD_DATA, "the loss is not finite at step %lld",
                        (long long)step + 1);
   const AbiAction *a = &r->image->action[found - 1];
-  return dtm_rt_fail(r->comm, RT_BAD_DATA,
-                     "the loss is not finite at step %lld: the first value that is not finite is "
-                     "the result of `%s` at %s\n"
-                     "  try a smaller learning rate or gradient clipping; --allow-nan goes on",
-                     (long long)step + 1, abi_text(r->image, a->name),
-                     a->source ? abi_text(r->image, a->source) : "an unknown place");
+  return dtm_rt_fail(
+      r->comm, RT_BAD_DATA,
+      "the loss is not finite at step %lld: the first value that is not finite is "
+      "the result of `%s` at %s\n"
+      "  try a smaller learning rate or gradient clipping, or look for labels that are no "
+      "class; --allow-nan goes on",
+      (long long)step + 1, abi_text(r->image, a->name),
+      a->source ? abi_text(r->image, a->source) : "an unknown place");
 }
 
 void dtm_rt_run_clear(Run *r) {

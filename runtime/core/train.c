@@ -109,14 +109,33 @@ static int loop(Training *t) {
   return o->save ? save(t) : 0;
 }
 
+/* The progress of a checkpoint must fit the data and the steps of this run. */
+static int resume(Training *t) {
+  Run *r = t->run;
+  const char *path = r->options->resume;
+  int status = dtm_rt_checkpoint_load(r->comm, r->image, path, &t->at);
+  if (status) return status;
+  if (t->at.batch >= t->batches)
+    return dtm_rt_fail(r->comm, RT_BAD_DATA,
+                       "%s was saved after batch %lld of an epoch, but the data now has %lld\n"
+                       "  --resume needs the data and the batch size that it was saved with",
+                       path, (long long)t->at.batch, (long long)t->batches);
+  if (t->at.step >= t->last)
+    dtm_rt_warn(r->comm,
+                "%s is at step %lld and training ends at step %lld: nothing is left to do"
+                "; ask for more with --steps or --epochs",
+                path, (long long)t->at.step, (long long)t->last);
+  return 0;
+}
+
 int dtm_rt_train(Run *r) {
   Training t = {.run = r, .at = {.seed = r->options->seed}};
   RtData *data = NULL;
   int status =
       dtm_rt_run_begin(r, ABI_PROGRAM_TRAIN, r->image->program[ABI_PROGRAM_TRAIN].shuffle, &data);
   if (!status) status = plan_steps(&t);
-  if (!status && r->options->resume)
-    status = dtm_rt_checkpoint_load(r->comm, r->image, r->options->resume, &t.at);
+  if (!status && r->options->resume) status = resume(&t);
+  if (!status && r->options->save) status = dtm_rt_checkpoint_probe(r->comm, r->options->save);
   r->stop_nonfinite = r->options->check_finite;
   if (!status) {
     const AbiProgram *p = run_program(r);

@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,6 +62,37 @@ static void clean_folder(const char *path, const char *keep) {
   closedir(d);
 }
 
+static int make_folder(RtComm *comm, const char *path, const char *folder) {
+  if (mkdir(folder, 0777) == 0 || errno == EEXIST) return 0;
+  return dtm_rt_fail(comm, RT_BAD_DATA, "cannot save %s: cannot make folder %s: %s", path, folder,
+                     strerror(errno));
+}
+
+/* Rank 0's part of the probe. A rename would put a file in the place of a device or a folder. */
+static int probe(RtComm *comm, const char *path) {
+  char folder[PATH_ROOM], trial[PATH_ROOM];
+  struct stat s;
+  if (stat(path, &s) == 0 && !S_ISREG(s.st_mode))
+    return dtm_rt_fail(comm, RT_BAD_DATA, "cannot save %s: it is %s, not a file", path,
+                       S_ISDIR(s.st_mode) ? "a folder" : "a device");
+  if (!state_path(folder, path, "") ||
+      snprintf(trial, sizeof trial, "%s.partial", path) >= PATH_ROOM)
+    return dtm_rt_fail(comm, RT_USAGE, "the path to save to is too long");
+  int fd = open(trial, O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
+  if (fd < 0)
+    return dtm_rt_fail(comm, RT_BAD_DATA, "cannot save %s: cannot create a file beside it: %s",
+                       path, strerror(errno));
+  close(fd);
+  unlink(trial);
+  return 0;
+}
+
+int dtm_rt_checkpoint_probe(RtComm *comm, const char *path) {
+  uint32_t all;
+  int status = comm->rank == 0 ? probe(comm, path) : 0;
+  return status ? status : comm->ops->agree(comm, 0, &all);
+}
+
 int dtm_rt_checkpoint_save(RtComm *comm, const Image *image, const char *path,
                            const RtProgress *progress) {
   char name[64], state[PATH_ROOM], folder[PATH_ROOM], step[NUMBER], epoch[NUMBER], batch[NUMBER];
@@ -73,9 +105,8 @@ int dtm_rt_checkpoint_save(RtComm *comm, const Image *image, const char *path,
   snprintf(name, sizeof name, "optimizer-%" PRId64 "-%" PRIx64 ".safetensors", progress->step, id);
   if (!state_path(state, path, name) || !state_path(folder, path, ""))
     return dtm_rt_fail(comm, RT_USAGE, "the path to save to is too long");
-  if (comm->rank == 0 && mkdir(folder, 0777) != 0 && errno != EEXIST)
-    return dtm_rt_fail(comm, RT_BAD_DATA, "cannot save %s: cannot make folder %s: %s", path, folder,
-                       strerror(errno));
+  status = comm->rank == 0 ? make_folder(comm, path, folder) : 0;
+  if (status) return status;
   snprintf(step, sizeof step, "%" PRId64, progress->step);
   snprintf(epoch, sizeof epoch, "%" PRId64, progress->epoch);
   snprintf(batch, sizeof batch, "%" PRId64, progress->batch);

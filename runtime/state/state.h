@@ -25,6 +25,10 @@ typedef struct RtProgress {
  * of another shape or type is an error. */
 int dtm_rt_state_load(RtComm *comm, const Image *image, const char *path);
 
+/* Whether a checkpoint can be put at `path`, before hours of training depend on it: an error for a
+ * folder, a device, and where no file can be created. */
+int dtm_rt_checkpoint_probe(RtComm *comm, const char *path);
+
 /* Parameters and buffers to one safetensors file, and beside it what a resumed run needs: optimizer
  * state and progress (FILE.state/). Loading takes the same path. */
 int dtm_rt_checkpoint_save(RtComm *comm, const Image *image, const char *path,

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -391,6 +392,29 @@ START_TEST(full_disk) {
 }
 END_TEST
 
+static int probe_body(RtComm *c, Program *p, const char *path) {
+  (void)p;
+  return dtm_rt_checkpoint_probe(c, path);
+}
+
+/* Where no checkpoint can be put is known before training; nothing is made or replaced by asking.
+ */
+START_TEST(probed) {
+  make_folder();
+  ck_assert_int_eq(run(&worlds[1], probe_body, file), 0);
+  ck_assert_int_eq(count_files(folder), 0);
+  expect_refusal(run(&worlds[1], probe_body, folder), "it is a folder");
+  char path[160];
+  snprintf(path, sizeof path, "%s/absent/model.safetensors", folder);
+  expect_refusal(run(&worlds[1], probe_body, path), "No such file");
+  snprintf(path, sizeof path, "%s/pipe", folder);
+  ck_assert_int_eq(mkfifo(path, 0666), 0);
+  expect_refusal(run(&worlds[1], probe_body, path), "not a file");
+  ck_assert_int_eq(count_files(folder), 1);
+  drop_folder();
+}
+END_TEST
+
 /* Killed while a new checkpoint is half-written: the old one is whole. */
 START_TEST(crashed) {
   make_folder();
@@ -421,6 +445,7 @@ int main(void) {
   tcase_add_test(c, damaged);
   tcase_add_test(c, foreign);
   tcase_add_test(c, full_disk);
+  tcase_add_test(c, probed);
   tcase_add_test(c, crashed);
   suite_add_tcase(s, c);
   SRunner *r = srunner_create(s);
