@@ -69,7 +69,8 @@ int command_compile(Session *s) {
   }
   if (c.emitted.len || emit) {
     const char *to = c.output ? c.output : "-";
-    if (!session_write_file(s, to, c.emitted.text, c.emitted.len)) return EXIT_ERRORS;
+    if (!session_may_write(s, to) || !session_write_file(s, to, c.emitted.text, c.emitted.len))
+      return EXIT_ERRORS;
   }
   if (option_given(o, OPT_DEPS) &&
       !session_write_deps(s, c.output ? c.output : o->operands.data[0]))

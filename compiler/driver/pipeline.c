@@ -92,6 +92,7 @@ static bool run_codegen(Compilation *c) {
 }
 
 static bool run_link(Compilation *c) {
+  if (!session_may_write(c->session, c->output)) return false;
   LinkOptions options = {.output = c->output, .runtime_dir = c->session->library};
   const char *error = NULL;
   if (link_executable(&c->session->arena, c->object, c->object_size, &options, &error)) return true;

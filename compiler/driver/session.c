@@ -109,6 +109,16 @@ static bool cannot_write(const char *path, const char *why) {
   return false;
 }
 
+bool session_may_write(Session *s, const char *path) {
+  struct stat there, source;
+  if (strcmp(path, "-") == 0 || stat(path, &there) != 0) return true;
+  for (uint32_t i = 0; i < s->sources.files.len; i++)
+    if (stat(s->sources.files.data[i]->path, &source) == 0 && source.st_dev == there.st_dev &&
+        source.st_ino == there.st_ino)
+      return cannot_write(path, "it is a source of this program");
+  return true;
+}
+
 bool session_write_file(Session *s, const char *path, const void *data, size_t size) {
   if (strcmp(path, "-") == 0) {
     bool ok = fwrite(data, 1, size, stdout) == size && fflush(stdout) == 0;
@@ -152,5 +162,5 @@ bool session_write_deps(Session *s, const char *target) {
   strbuf_putc(&sb, '\n');
   const char *path =
       option_value(&s->options, OPT_DEPS_FILE, arena_printf(&s->arena, "%s.d", target));
-  return session_write_file(s, path, sb.text, sb.len);
+  return session_may_write(s, path) && session_write_file(s, path, sb.text, sb.len);
 }

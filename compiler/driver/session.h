@@ -24,6 +24,8 @@ bool session_init(Session *s);
 int session_finish(Session *s);
 /* Sema options as the command line says, for `path` and `mesh` (NULL = as declared). */
 bool session_sema_options(Session *s, const char *path, const char *mesh, SemaOptions *out);
+/* Whether `path` is none of the files read, by whatever name; false after printing that it is. */
+bool session_may_write(Session *s, const char *path);
 /* Writes a file in one piece: a temporary beside it, then rename. "-" is standard output. False
  * after printing why not. */
 bool session_write_file(Session *s, const char *path, const void *data, size_t size);

@@ -20,8 +20,10 @@ static Diag *option_fault(Sema *s, const char *fmt, const char *what) {
   return sema_error(s, DIAG_MESH_OPTION, (Span){0}, fmt, what);
 }
 
-/* One `name=size` of --mesh; *automatic gets the axis whose size is `auto`. */
-static bool apply_option(Sema *s, Mesh *mesh, const char *text, size_t len, int *automatic) {
+/* One `name=size` of --mesh; *automatic gets the axis whose size is `auto`, *given
+ * a bit for each axis that was set. */
+static bool apply_option(Sema *s, Mesh *mesh, const char *text, size_t len, int *automatic,
+                         uint32_t *given) {
   const char *item = arena_strndup(s->arena, text, len);
   const char *equals = strchr(item, '=');
   if (!equals) {
@@ -35,6 +37,11 @@ static bool apply_option(Sema *s, Mesh *mesh, const char *text, size_t len, int 
     diag_reason(s->sink, d, "its mesh dims are: %s", dim_list(s, mesh));
     return false;
   }
+  if (*given & 1u << axis) {
+    option_fault(s, "--mesh: %s is given twice", name);
+    return false;
+  }
+  *given |= 1u << axis;
   if (strcmp(equals + 1, "auto") == 0) {
     if (*automatic >= 0) {
       option_fault(s, "--mesh: only one dim can be auto, but %s is a second", name);
@@ -78,11 +85,12 @@ static void apply_options(Sema *s, Mesh *mesh) {
   const char *text = s->options->mesh;
   if (!text || !*text) return;
   int automatic = -1;
+  uint32_t given = 0;
   for (uint32_t a = 0; a < mesh->naxes; a++) mesh->size[a] = 1;
   bool ok = true;
   for (const char *p = text; *p;) {
     size_t len = strcspn(p, ",");
-    if (len) ok &= apply_option(s, mesh, p, len, &automatic);
+    if (len) ok &= apply_option(s, mesh, p, len, &automatic, &given);
     p += len + (p[len] == ',');
   }
   if (ok && automatic >= 0) apply_auto(s, mesh, automatic);

@@ -88,6 +88,7 @@ expect 0 'would fail when tp > 1' check hidden.dtm
 expect 1 'would fail when tp > 1' check hidden.dtm --strict
 expect 1 'error\[DTM' check hidden.dtm --mesh tp=2
 expect 1 'cp.*|dp.*tp' check good.dtm --mesh cp=2
+expect 1 'dp is given twice' check good.dtm --mesh dp=2,dp=3
 expect 1 'dimm' check good.dtm -D dimm=3
 expect 1 '"code"|"ruleId"' check bad.dtm --format=sarif
 expect 1 '::error file=' check bad.dtm --format=github
@@ -117,6 +118,13 @@ expect 1 'DTM5002' good.dtm -o /nowhere/out
 echo old >out
 expect 1 'error' bad.dtm -o out
 [ "$(cat out)" = old ] || { echo "FAIL: a failed compile touched the output"; failed=$((failed + 1)); }
+# a source is never an output
+cp good.dtm mine.dtm
+expect 1 'is a source' mine.dtm -o mine.dtm
+expect 1 'is a source' mine.dtm --emit=graph -o ./mine.dtm
+expect 1 'is a source' mine.dtm -o out -MD -MF mine.dtm
+cmp -s good.dtm mine.dtm || { echo "FAIL: a source was overwritten"; failed=$((failed + 1)); }
+
 # what is not a file is not replaced by one
 mkfifo pipe
 expect 1 'not a file' good.dtm -o pipe
