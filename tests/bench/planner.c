@@ -110,10 +110,11 @@ int main(void) {
   printf("larger of bytes received and sent by the worst device, over the bound\n");
   printf("%-10s %-16s %6s %8s %8s %8s %8s\n", "mesh", "tensor", "pairs", "above", "mean", "worst",
          "us/plan");
-  static const int64_t meshes[][3] = {{4}, {8}, {2, 3}, {4, 2}, {2, 2, 2}, {4, 3, 2}};
-  static const uint32_t naxes[] = {1, 1, 2, 2, 3, 3};
-  static const int64_t shapes[][3] = {{24, 24, 24}, {25, 31, 7}, {1001, 77, 3}, {50257, 768, 5}};
-  for (int i = 0; i < 6; i++)
+  static const int64_t meshes[][3] = {{4},    {8},    {2, 2},    {2, 3},
+                                      {4, 2}, {4, 4}, {2, 2, 2}, {4, 3, 2}};
+  static const uint32_t naxes[] = {1, 1, 2, 2, 2, 2, 3, 3};
+  static const int64_t shapes[][3] = {{48, 48, 48}, {25, 31, 7}, {1001, 77, 3}, {50257, 768, 5}};
+  for (int i = 0; i < 8; i++)
     for (int s = 0; s < 4; s++) uneven_row(naxes[i], meshes[i], 3, shapes[s]);
 
   printf("\ntime of one plan on dp 1024 x tp 8\n");
