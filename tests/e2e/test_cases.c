@@ -73,10 +73,12 @@ static const Case cases[] = {
                "  print(mean(mean(n, 1)))\n  print(min(n))\n}\n"},
     {.name = "two mesh dims on the same rows, uneven",
      .meshes = {"a=2,b=2", "a=2,b=3", "a=4,b=2", "a=1,b=1"},
-     .want = "0..14 0..20 66 210 354 498 642 786 930",
+     .want = "0..14 0..20 0..1 1 66 210 354 498 642 786 930",
      .source = "mesh world(a = 1, b = 1)\ninfer {\n"
                "  print(arange(f32[15]).reshape([5, 3]).redistribute(a: Shard(0), b: Shard(0)))\n"
                "  print(arange(f32[21]).reshape([7, 3]).redistribute(a: Shard(0), b: Shard(0)))\n"
+               "  let few = arange(f32[2]).redistribute(a: Shard(0), b: Shard(0))\n"
+               "  print(few)\n  print(sum(few))\n"
                "  let x = arange(f32[84]).reshape([7, 12]).redistribute(a: Shard(1), b: Shard(1))\n"
                "  print(sum(x, 1).redistribute(a: Shard(0), b: Shard(0)))\n}\n"},
     {.name = "uneven layouts turn into each other",
