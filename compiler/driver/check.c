@@ -75,6 +75,10 @@ int command_check(Session *s) {
     for (const char *p = meshes;;) {
       const char *semicolon = strchr(p, ';');
       size_t n = semicolon ? (size_t)(semicolon - p) : strlen(p);
+      if (!n && *meshes) {
+        fprintf(stderr, "dtmc: --mesh '%s' has an empty mesh between its semicolons\n", meshes);
+        return EXIT_USAGE;
+      }
       const char *mesh = n ? arena_strndup(&s->arena, p, n) : NULL;
       if (!check_one(s, o->operands.data[i], mesh)) return EXIT_USAGE;
       if (!semicolon) break;

@@ -105,6 +105,10 @@ static int run_rank(Run *r, RtTrace *trace) {
   dtm_rt_exec_close(r->exec);
   dtm_rt_log_close(r->log);
   free(r->sums);
+  if (!status && ferror(stdout))
+    status = dtm_rt_fail(NULL, RT_BAD_DATA,
+                         "standard output could not be written (is its disk full?): the log is "
+                         "incomplete");
   return status;
 }
 

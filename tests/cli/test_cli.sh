@@ -83,6 +83,7 @@ expect 1 'cannot write' good.dtm --emit=graph -o /nowhere/out
 # check
 expect 0 '' check good.dtm
 expect 0 '' check good.dtm --mesh 'dp=2;tp=2;dp=3,tp=2'
+expect 2 'empty mesh' check good.dtm --mesh 'dp=2;;tp=2'
 expect 1 'error\[DTM' check bad.dtm
 expect 0 'would fail when tp > 1' check hidden.dtm
 expect 1 'would fail when tp > 1' check hidden.dtm --strict

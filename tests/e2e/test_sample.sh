@@ -15,4 +15,7 @@ awk -v line="$last" 'BEGIN { n = split(line, w, " "); exit !(w[1] == "test" && w
   { cat out; echo "FAIL: the last line should be 'test accuracy' of 0.87 or more"; exit 1; }
 again=$(./train eval --load model.safetensors 2>&1 | tail -n 1)
 [ "$again" = "$last" ] || { echo "FAIL: trained: $last; loaded: $again"; exit 1; }
+code=0
+./train --steps 3 --no-eval --log=json >/dev/full 2>err || code=$?
+[ "$code" = 1 ] && grep -q 'standard output' err || { cat err; echo "FAIL: a log that is lost: exit $code"; exit 1; }
 echo "1 passed, 0 failed ($last)"
