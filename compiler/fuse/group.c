@@ -118,9 +118,12 @@ static void search_done(Fuser *f) {
   f->marked.len = f->stack.len = 0;
 }
 
+/* What is older than the target cannot wait for it, unless its group has younger nodes. */
 static void search_push(Fuser *f, ValueId v, NodeId floor) {
-  NodeId n = graph_value(f->g, v)->node;
-  if (n < floor || f->mark[n]) return;
+  NodeId n = graph_value(f->g, v)->node, last = n;
+  uint32_t group = fuse_find(f, f->group[n]);
+  if (group) last = f->groups.data[group].nodes.data[f->groups.data[group].nodes.len - 1];
+  if (last < floor || f->mark[n]) return;
   f->mark[n] = 1;
   VEC_PUSH(f->arena, &f->marked, n);
   VEC_PUSH(f->arena, &f->stack, n);
