@@ -108,6 +108,7 @@ typedef struct Order {
   IdMap producer; /* FValueId -> index into made */
   VEC(Group) made;
   uint8_t *state; /* per made group: 0 waiting, 1 being placed, 2 placed */
+  bool circle;    /* a group waits for itself */
 } Order;
 
 static void add_made(Order *o, Group g) {
@@ -130,6 +131,7 @@ static void make_single(Order *o, NodeId id) {
 }
 
 static void place_group(Order *o, uint32_t index) {
+  o->circle |= o->state[index] == 1;
   if (o->state[index]) return;
   o->state[index] = 1;
   const Group *g = &o->made.data[index];
@@ -137,6 +139,7 @@ static void place_group(Order *o, uint32_t index) {
     uint32_t from;
     if (id_map_get(&o->producer, g->inputs[i], &from)) place_group(o, from);
   }
+  o->state[index] = 2;
   VEC_PUSH(o->f->arena, &o->f->p->groups, *g);
 }
 
@@ -147,7 +150,8 @@ static int part_of(const Fuser *f, const Group *g) {
   return 2 * (n->phase > PHASE_BACKWARD) + (n->op == OP_ASSIGN);
 }
 
-static void order_groups(Fuser *f) {
+/* False when groups wait for each other. */
+static bool order_groups(Fuser *f) {
   Order o = {.f = f};
   const Graph *g = f->g;
   /* Values of all that is read first, so that only aliases somebody needs are made. */
@@ -171,6 +175,7 @@ static void order_groups(Fuser *f) {
   for (int part = 0; part < 4; part++)
     for (uint32_t i = 0; i < o.made.len; i++)
       if (part_of(f, &o.made.data[i]) == part) place_group(&o, i);
+  return !o.circle;
 }
 
 FusedProgram *fuse_run(Arena *arena, const Graph *local, KernelSet *kernels,
@@ -206,6 +211,10 @@ FusedProgram *fuse_run(Arena *arena, const Graph *local, KernelSet *kernels,
   fuse_demand(&f);
   for (uint32_t i = 1; i < f.groups.len; i++)
     if (!f.groups.data[i].merged) fuse_lower_group(&f, i);
-  order_groups(&f);
-  return p;
+  if (order_groups(&f) || !options->enabled) return p;
+  /* The search for cycles stops at what is old and may miss one; a kernel for each operation has
+   * none. */
+  FuseOptions plain = *options;
+  plain.enabled = false;
+  return fuse_run(arena, local, kernels, &plain);
 }
