@@ -47,10 +47,8 @@ Diag *diag_emit(DiagSink *sink, DiagCode code, Span span, const char *fmt, ...) 
   if (id_map_get(&sink->seen, key, &(uint32_t){0})) return d;
   id_map_put(sink->arena, &sink->seen, key, sink->diags.len);
   VEC_PUSH(sink->arena, &sink->diags, d);
-  if (d->severity == SEV_ERROR)
-    sink->errors++;
-  else
-    sink->warnings++;
+  if (d->severity == SEV_ERROR) sink->errors++;
+  if (d->severity == SEV_WARNING) sink->warnings++;
   return d;
 }
 
@@ -119,6 +117,8 @@ const char *diag_severity_name(Severity severity) {
     return "error";
   case SEV_WARNING:
     return "warning";
+  case SEV_NOTE:
+    return "note";
   }
   return "error";
 }

@@ -42,7 +42,8 @@ void sources_line_col(const Sources *sources, uint32_t id, uint32_t offset, uint
 /* "mlp.dtm:14:13" */
 const char *span_print(Arena *arena, const Sources *sources, Span span);
 
-typedef enum Severity { SEV_ERROR = 1, SEV_WARNING } Severity;
+/* A note tells what the compiler did where the program allowed it; it is no fault. */
+typedef enum Severity { SEV_ERROR = 1, SEV_WARNING, SEV_NOTE } Severity;
 
 typedef enum DiagCode {
   DIAG_NONE = 0,

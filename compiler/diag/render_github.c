@@ -36,8 +36,13 @@ static void put_body(StrBuf *out, const Diag *d) {
   strbuf_putc(out, '\n');
 }
 
+/* GitHub's word for a severity. */
+static const char *command(Severity severity) {
+  return severity == SEV_NOTE ? "notice" : diag_severity_name(severity);
+}
+
 static void put_annotation(StrBuf *out, const DiagSink *sink, const Diag *d) {
-  strbuf_printf(out, "::%s ", diag_severity_name(d->severity));
+  strbuf_printf(out, "::%s ", command(d->severity));
   const SourceFile *file = sources_get(sink->sources, d->span.file);
   if (file) {
     uint32_t line, col, end_line, end_col;
@@ -61,7 +66,7 @@ static void put_annotation(StrBuf *out, const DiagSink *sink, const Diag *d) {
 
 void diag_render_github(const DiagSink *sink, StrBuf *out) {
   const Diag **order = diag_in_source_order(sink, out->arena);
-  uint32_t shown[SEV_WARNING + 1] = {0}, total[SEV_WARNING + 1] = {0};
+  uint32_t shown[SEV_NOTE + 1] = {0}, total[SEV_NOTE + 1] = {0};
   for (uint32_t i = 0; i < sink->diags.len; i++) total[order[i]->severity]++;
   for (uint32_t i = 0; i < sink->diags.len; i++) {
     Severity sev = order[i]->severity;
@@ -69,7 +74,7 @@ void diag_render_github(const DiagSink *sink, StrBuf *out) {
     if (shown[sev] >= MAX_ANNOTATIONS) continue;
     if (last_place)
       strbuf_printf(out, "::%s title=dtmc::%u more %ss: run dtmc check without --format=github\n",
-                    diag_severity_name(sev), total[sev] - shown[sev], diag_severity_name(sev));
+                    command(sev), total[sev] - shown[sev], diag_severity_name(sev));
     else
       put_annotation(out, sink, order[i]);
     shown[sev]++;

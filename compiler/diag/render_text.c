@@ -160,11 +160,17 @@ static void put_diag(TextRenderer *r, const Diag *d) {
 void diag_render_text(const DiagSink *sink, StrBuf *out, bool color) {
   TextRenderer r = {sink, out, color ? &ansi : &plain};
   const Diag **order = diag_in_source_order(sink, out->arena);
-  for (uint32_t i = 0; i < sink->diags.len; i++) {
-    if (i) strbuf_putc(out, '\n');
+  uint32_t faults = sink->errors + sink->warnings;
+  for (uint32_t i = 0, shown = 0; i < sink->diags.len; i++) {
+    if (order[i]->severity == SEV_NOTE) continue;
+    if (shown++) strbuf_putc(out, '\n');
     put_diag(&r, order[i]);
   }
-  if (!sink->diags.len) return;
+  if (faults && sink->diags.len > faults) strbuf_putc(out, '\n');
+  for (uint32_t i = 0; i < sink->diags.len; i++)
+    if (order[i]->severity == SEV_NOTE)
+      strbuf_printf(out, "%snote:%s %s\n", r.style->note, r.style->off, order[i]->message);
+  if (!faults) return;
   strbuf_printf(out, "\n%u error%s, %u warning%s\n", sink->errors, sink->errors == 1 ? "" : "s",
                 sink->warnings, sink->warnings == 1 ? "" : "s");
 }

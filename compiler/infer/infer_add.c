@@ -51,7 +51,9 @@ static const char *explain_origin(Arena *arena, const Graph *g, NodeId id, int a
 
 static const char *origin_noun(const Node *n) {
   if (n->op == OP_READ || n->op == OP_INPUT) return "it is declared so";
-  if (n->op == OP_REDISTRIBUTE) return "the redistribute asks for it";
+  if (n->op == OP_REDISTRIBUTE)
+    return node_int(n, ATTR_INSERTED, 0) ? "auto inserted a redistribute here"
+                                         : "the redistribute asks for it";
   return NULL;
 }
 

@@ -96,6 +96,7 @@ typedef enum TypeRule {
   X(STEP_VALUE, "by", FLOAT)                                                                       \
   X(BASE, "base", FLOAT)                                                                           \
   X(IMPLICIT, "implicit", BOOL)                                                                    \
+  X(INSERTED, "inserted", BOOL)                                                                    \
   X(ASYNC, "async", BOOL)                                                                          \
   X(FORWARD_DTYPE, "forward_dtype", DTYPE)                                                         \
   X(BACKWARD_DTYPE, "backward_dtype", DTYPE)                                                       \

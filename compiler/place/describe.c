@@ -14,7 +14,7 @@ const char *place_bytes(Arena *arena, int64_t bytes) {
   return arena_printf(arena, "%.1f %s", n, units[u]);
 }
 
-static const char *step_name(Op op) {
+const char *place_step_name(Op op) {
   if (op == OP_ALL_GATHER) return "all-gather";
   if (op == OP_ALL_TO_ALL) return "all-to-all";
   if (op == OP_EXCHANGE) return "exchange";
@@ -30,7 +30,7 @@ const char *place_describe(Arena *arena, const RedistributePlan *plan) {
   strbuf_init(&sb, arena);
   for (uint32_t i = 0; i < plan->nsteps; i++) {
     const PlanStep *s = &plan->steps[i];
-    const char *name = step_name(s->op);
+    const char *name = place_step_name(s->op);
     if (!name || (s->bytes_received == 0 && s->bytes_sent == 0)) continue;
     strbuf_printf(&sb, "%s%s %s", sb.len ? " + " : "", name, place_bytes(arena, s->bytes_received));
   }

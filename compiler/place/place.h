@@ -90,6 +90,8 @@ AbiMesh place_abi_mesh(const Mesh *mesh);
 /* "all-reduce 16.0 MiB", "reduce-scatter 8.0 MiB + all-gather 8.0 MiB"; bytes received by the worst
  * device. "none" when nothing is communicated; the reason when there is no plan. */
 const char *place_describe(Arena *arena, const RedistributePlan *plan);
+/* "all-gather"; NULL for a step that is local. */
+const char *place_step_name(Op op);
 /* "16.0 MiB", "640 B" */
 const char *place_bytes(Arena *arena, int64_t bytes);
 

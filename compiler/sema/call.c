@@ -243,6 +243,7 @@ Val call_body(Sema *s, const char *what, const char *path, const ParamList *para
   s->at.naming = saved.naming && !saved.graph; /* in a module body a call may make modules */
   s->at.expected = NULL;
   s->at.allow_partial = false;
+  s->at.auto_block = NULL; /* it holds for its own code, not for what it calls */
   if (s->at.graph) s->at.scope = graph_add_scope(s->at.graph, saved.scope, path, what, place);
   Env frame = env_child(s, outer);
   frame.is_body = true;

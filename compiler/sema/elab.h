@@ -218,6 +218,7 @@ typedef struct State {
   bool training;      /* dropout acts */
   bool allow_partial; /* the next body may return a Partial undeclared: a hook follows */
   uint32_t block; /* 1 train, 2 eval, 3 infer: parameters of equal names are shared across these */
+  struct AutoBlock *auto_block; /* the auto whose own code this is (escape.h), or NULL */
 } State;
 
 /* Interned names that sema itself looks for. */
@@ -250,6 +251,8 @@ struct Sema {
   VEC(const Fn *) fns;
   struct RunBlock *block; /* being elaborated, or NULL */
   NameMap models;         /* of train, for eval and infer: name -> Binding */
+  struct PlanCache *plans; /* prices of auto */
+  VEC(struct EscapeUse) escapes;
 };
 
 /* --- values (value.c) --------------------------------------------------------------------------
@@ -435,6 +438,8 @@ ValueId emit_const(Sema *s, DType dtype, double value, const Mesh *mesh, Span sp
 bool literal_const(Sema *s, Val v, DType dtype, const Mesh *mesh, Span span, ValueId *out);
 Val emit_cast(Sema *s, ValueId x, DType dtype, Span span);
 Val emit_redistribute(Sema *s, ValueId x, const TensorType *to, Span span);
+/* A layout given as [B@dp, S], layout(x) or a type: sets that of `t`, whose extents it must have. */
+bool apply_layout(Sema *s, Val v, Span span, TensorType *t);
 Val emit_reshape(Sema *s, ValueId x, const int64_t *shape, uint32_t rank, Span span);
 /* A number that is the same on every mesh: from the path and a count within it. */
 int64_t next_instance(Sema *s);

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "sema/elab.h"
+#include "sema/escape.h"
 
 void begin_graph(Sema *s, Graph *g, GraphCache *cache) {
   s->at.graph = g;
@@ -41,6 +41,12 @@ static Val results_of(Sema *s, NodeId id) {
 
 static Val infer_and_add(Sema *s, Op op, const ValueId *operands, uint32_t n, const Attr *attrs,
                          uint32_t nattrs, Span span, const Span *spans) {
+  if (s->at.auto_block && n) {
+    ValueId *fitted = ARENA_ARRAY(s->arena, ValueId, n);
+    memcpy(fitted, operands, n * sizeof *fitted);
+    auto_fit(s, op, fitted, n, attrs, nattrs, span, spans);
+    operands = fitted;
+  }
   NodeId id =
       infer_add(s->at.graph, s->sink, op, operands, n, attrs, nattrs, span, spans, s->at.scope);
   return results_of(s, id);

@@ -1,7 +1,7 @@
 /* Expressions. Compile-time parts give values, tensor parts append nodes. See elab.h. */
 #include <string.h>
 
-#include "sema/elab.h"
+#include "sema/escape.h"
 
 const char *path_join(Sema *s, const char *path, const char *name) {
   if (!path || !*path) return name;
@@ -264,8 +264,7 @@ static Val eval_kind(Sema *s, Env *env, const Expr *e) {
   case EXPR_LOCAL:
     return unsupported(s, e->span, "a local region", NULL);
   case EXPR_AUTO:
-    return unsupported(s, e->span, "auto",
-                       "write the redistribute that the error without auto proposes");
+    return eval_auto(s, env, e);
   }
   return POISON;
 }

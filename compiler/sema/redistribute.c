@@ -57,27 +57,26 @@ static bool apply_key(Sema *s, const Call *call, const CallArg *arg, TensorType 
   return true;
 }
 
-static bool apply_layout(Sema *s, const CallArg *arg, TensorType *t) {
+bool apply_layout(Sema *s, Val v, Span span, TensorType *t) {
   TensorType to = {.mesh = t->mesh};
-  Val v = arg->value;
   if (v.kind == VAL_LAYOUT || v.kind == VAL_TYPE)
     to = *v.as.type;
   else if (v.kind != VAL_LIST ||
-           !want_ints(s, v, arg->span, "a layout", to.shape, DTM_MAX_DIMS, &to.rank)) {
+           !want_ints(s, v, span, "a layout", to.shape, DTM_MAX_DIMS, &to.rank)) {
     if (v.kind != VAL_LIST && v.kind != VAL_POISON)
-      sema_error(s, DIAG_BAD_LAYOUT, arg->span, "%s is neither `dim: placement` nor a layout",
+      sema_error(s, DIAG_BAD_LAYOUT, span, "%s is neither `dim: placement` nor a layout",
                  val_kind_name(v));
     return false;
   }
   if (v.kind == VAL_TYPE && to.dtype != t->dtype) {
-    sema_error(s, DIAG_OPERAND_DTYPE, arg->span, "redistribute keeps the element type, %s",
+    sema_error(s, DIAG_OPERAND_DTYPE, span, "redistribute keeps the element type, %s",
                dtype_name(t->dtype));
     return false;
   }
   if (to.rank != t->rank || memcmp(to.shape, t->shape, sizeof(int64_t) * t->rank) != 0) {
     to.dtype = t->dtype;
-    Diag *d = sema_error(s, DIAG_DECLARED_SHAPE, arg->span,
-                         "the layout's extents are not those of the value");
+    Diag *d =
+        sema_error(s, DIAG_DECLARED_SHAPE, span, "the layout's extents are not those of the value");
     diag_reason(s->sink, d, "the value is %s, the layout %s", type_print(s->arena, t),
                 type_print(s->arena, &to));
     return false;
@@ -146,7 +145,7 @@ Val builtin_redistribute(Sema *s, const Call *call) {
     if (arg->is_key)
       one = apply_key(s, call, arg, &to);
     else if (!arg->name)
-      one = apply_layout(s, arg, &to);
+      one = apply_layout(s, arg->value, arg->span, &to);
     else if (strcmp(arg->name, "mesh") == 0)
       one = apply_mesh(s, arg, &to);
     else {

@@ -1,7 +1,7 @@
 /* The whole of elaboration, in order: see sema.h. */
 #include "sema/sema.h"
 
-#include "sema/elab.h"
+#include "sema/escape.h"
 
 /* Every name of the expression is known without arguments. */
 static bool closed_expr(Sema *s, Env *env, const Expr *e) {
@@ -98,5 +98,6 @@ Program *sema_run(const SemaOptions *options, Arena *arena, Interner *names, Sou
   run_blocks(s, main_file);
   force_lets(s);
   for (uint32_t i = 0; i < s->fns.len; i++) check_alone(s, s->fns.data[i]);
+  escape_report(s);
   return program;
 }

@@ -299,6 +299,8 @@ static const Case cases[] = {
                "train {\n  model m = Net()\n  loss sum(m(ones(f32[8, 6])))\n" MINUS_GRADIENT "}\n"
                "infer {\n  print(m.w)\n}\n",
      .steps = 1},
+
+#include "cases_escapes.def"
 };
 
 static char work[64];

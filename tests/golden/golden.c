@@ -86,15 +86,15 @@ char *run_command(Arena *arena, const char *command, int *status) {
 
 /* Parses what follows "// " at s; false when it is an ordinary comment. */
 static bool parse_expectation(Arena *arena, const char *s, unsigned line, Expectation *out) {
+  static const char *const severities[] = {"error", "warning", "note"};
   *out = (Expectation){.line = line};
-  if (strncmp(s, "error", 5) == 0) {
-    out->is_error = true;
-    s += 5;
-  } else if (strncmp(s, "warning", 7) == 0) {
-    s += 7;
-  } else {
-    return false;
+  for (int i = 0; i < 3 && !out->severity; i++) {
+    size_t n = strlen(severities[i]);
+    if (strncmp(s, severities[i], n) != 0) continue;
+    out->severity = severities[i][0];
+    s += n;
   }
+  if (!out->severity) return false;
   if (*s == '@') {
     char *end;
     out->line = (unsigned)((int)line + (int)strtol(s + 1, &end, 10));
@@ -127,7 +127,7 @@ void match_expectations(const char *path, ExpectationList *expected, Expectation
   for (uint32_t f = 0; f < found->len; f++) {
     for (uint32_t e = 0; e < expected->len && !found->data[f].met; e++) {
       Expectation *want = &expected->data[e], *have = &found->data[f];
-      if (want->met || want->line != have->line || want->is_error != have->is_error ||
+      if (want->met || want->line != have->line || want->severity != have->severity ||
           strcmp(want->code, have->code) != 0 || !strstr(have->text, want->text))
         continue;
       want->met = have->met = true;
@@ -138,14 +138,13 @@ void match_expectations(const char *path, ExpectationList *expected, Expectation
   report[0] = 0;
   for (uint32_t f = 0; f < found->len && n < sizeof report - 512; f++)
     if (!found->data[f].met)
-      n += (size_t)snprintf(report + n, 400, "  not expected: line %u %s[%s]: %.200s\n",
-                            found->data[f].line, found->data[f].is_error ? "error" : "warning",
-                            found->data[f].code, found->data[f].text);
+      n += (size_t)snprintf(report + n, 400, "  not expected: line %u %c[%s]: %.200s\n",
+                            found->data[f].line, found->data[f].severity, found->data[f].code,
+                            found->data[f].text);
   for (uint32_t e = 0; e < expected->len && n < sizeof report - 512; e++)
     if (!expected->data[e].met)
-      n +=
-          (size_t)snprintf(report + n, 400, "  missing: line %u %s[%s]: %.200s\n",
-                           expected->data[e].line, expected->data[e].is_error ? "error" : "warning",
-                           expected->data[e].code, expected->data[e].text);
+      n += (size_t)snprintf(report + n, 400, "  missing: line %u %c[%s]: %.200s\n",
+                            expected->data[e].line, expected->data[e].severity,
+                            expected->data[e].code, expected->data[e].text);
   ck_assert_msg(n == 0, "%s:\n%s", path, report);
 }

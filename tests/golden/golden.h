@@ -24,7 +24,7 @@ char *run_command(Arena *arena, const char *command, int *status);
 /* One diagnostic, expected by a comment or found. */
 typedef struct Expectation {
   char code[8];
-  bool is_error;
+  char severity; /* 'e'rror, 'w'arning, 'n'ote */
   unsigned line;
   const char *text; /* part of the message; "" = any */
   bool met;

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "diag/render.h"
 #include "golden.h"
 #include "sema/sema.h"
 #include "syntax/ast.h"
@@ -40,7 +41,7 @@ static char *render(const DiagSink *sink, DiagFormat format) {
 static void find_in_sink(const DiagSink *sink, ExpectationList *found) {
   for (uint32_t i = 0; i < sink->diags.len; i++) {
     const Diag *d = sink->diags.data[i];
-    Expectation e = {.is_error = d->severity == SEV_ERROR, .text = d->message};
+    Expectation e = {.severity = diag_severity_name(d->severity)[0], .text = d->message};
     uint32_t col;
     strcpy(e.code, diag_info(d->code)->code);
     sources_line_col(sink->sources, d->span.file, d->span.start, &e.line, &col);
@@ -88,10 +89,10 @@ static void find_in_json(const char *path, const char *output, ExpectationList *
   json_t *d;
   json_array_foreach(json_object_get(root, "diagnostics"), i, d) {
     json_t *place = json_object_get(d, "place");
-    Expectation e = {
-        .is_error = strcmp(json_string_value(json_object_get(d, "severity")), "error") == 0,
-        .line = (unsigned)json_integer_value(json_object_get(place, "line")),
-        .text = arena_strdup(&arena, json_string_value(json_object_get(d, "message")))};
+    Expectation e = {.severity = json_string_value(json_object_get(d, "severity"))[0],
+                     .line = (unsigned)json_integer_value(json_object_get(place, "line")),
+                     .text =
+                         arena_strdup(&arena, json_string_value(json_object_get(d, "message")))};
     snprintf(e.code, sizeof e.code, "%s", json_string_value(json_object_get(d, "code")));
     VEC_PUSH(&arena, found, e);
   }
@@ -112,7 +113,7 @@ START_TEST(check_file) {
   find_in_json(path, output, &found);
   match_expectations(path, &expected, &found);
   bool errors = false;
-  for (uint32_t i = 0; i < expected.len; i++) errors |= expected.data[i].is_error;
+  for (uint32_t i = 0; i < expected.len; i++) errors |= expected.data[i].severity == 'e';
   ck_assert_msg(status == (errors ? 1 : 0), "%s: exit status %d", path, status);
 
   char *stored = with_suffix(path, ".expect");
