@@ -40,8 +40,6 @@ typedef struct Edge {
 typedef struct Net {
   Grad *d;
   uint32_t axis;
-  Topology topology;
-  const Mesh *mesh; /* that `topology` is of */
   uint32_t *vertex; /* per value: raw; kept = raw + 1; 0 = none */
   uint32_t nvertices;
   VEC(Edge) edges; /* edge e and e ^ 1 are each other's reverse; 0 and 1 unused */
@@ -72,20 +70,17 @@ static void add_edge(Net *net, uint32_t from, uint32_t to, int64_t room) {
 /* Femtoseconds to bring the cotangent of `v` from one placement on the axis to another. */
 static int64_t cost(Net *net, ValueId v, Place from, Place to, bool in_bucket) {
   TensorType a = *grad_type(net->d, v), b;
-  if (net->mesh != a.mesh) {
-    net->mesh = a.mesh;
-    net->topology = topology_default(a.mesh);
-  }
+  const Topology *topology = plan_cache_topology(net->d->plans, a.mesh);
   for (uint32_t i = 0; i < DTM_MAX_AXES; i++)
     if (a.layout.at[i].kind == PLACE_PARTIAL) a.layout.at[i] = (Place){0};
   b = a;
   layout_set(&a.layout, a.mesh, net->axis, (PlaceKind)from.kind, from.dim, REDUCE_SUM);
   layout_set(&b.layout, b.mesh, net->axis, (PlaceKind)to.kind, to.dim, REDUCE_SUM);
-  const RedistributePlan *plan = place_plan(net->d->plans, &a, &b, &net->topology);
+  const RedistributePlan *plan = place_plan(net->d->plans, &a, &b, topology);
   double seconds = plan->cost;
   /* A collective of a bucket is shared by many parameters and comes once per step. */
   if (in_bucket)
-    seconds = (seconds - 0.9 * net->topology.alpha[net->axis]) / (double)net->d->accumulate;
+    seconds = (seconds - 0.9 * topology->alpha[net->axis]) / (double)net->d->accumulate;
   double femto = seconds * 1e15;
   return femto < 1 ? 1 : (int64_t)femto;
 }

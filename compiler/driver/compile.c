@@ -39,7 +39,7 @@ int command_compile(Session *s) {
   }
   Compilation c = {.session = s, .output = option_value(o, OPT_OUTPUT, NULL)};
   strbuf_init(&c.emitted, &s->arena);
-  c.plans = plan_cache_new(&s->arena);
+  c.plans = session_plans(s);
   Stage last = STAGE_EXECUTABLE;
   if (option_given(o, OPT_PRINT_CONFIG))
     last = STAGE_GRAPH;

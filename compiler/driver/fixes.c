@@ -44,16 +44,14 @@ static bool same_place(Span a, Span b) {
 
 /* "all-gather 8.0 MiB + all-reduce ...", summed over the plans of backward redistributes with this
  * span; adds their cost. */
-static const char *price_backward(Arena *arena, Program *program, const FixCandidate *fix,
-                                  double *cost) {
+static const char *price_backward(Arena *arena, PlanCache *plans, Program *program,
+                                  const FixCandidate *fix, double *cost) {
   DiagSink quiet;
   diag_init(&quiet, arena, program->sources);
-  PlanCache *plans = plan_cache_new(arena);
   if (!program->train.graph) return "none";
   expand_run(program);
   if (!autodiff_run(program, plans, &quiet)) return "none";
   const Graph *g = program->train.graph;
-  Topology topology = topology_default(fix->from.mesh);
   StrBuf text;
   strbuf_init(&text, arena);
   for (NodeId id = 1; id < g->nodes.len; id++) {
@@ -61,7 +59,7 @@ static const char *price_backward(Arena *arena, Program *program, const FixCandi
     if (n->op != OP_REDISTRIBUTE || n->phase == PHASE_FORWARD || !same_place(n->span, fix->text))
       continue;
     const RedistributePlan *plan =
-        place_plan(plans, value_type(g, n->operands[0]), value_type(g, n->first_result), &topology);
+        place_plan(plans, value_type(g, n->operands[0]), value_type(g, n->first_result), NULL);
     *cost += plan->cost;
     if (plan->bytes_received == 0) continue;
     strbuf_printf(&text, "%s%s", text.len ? " + " : "", place_describe(arena, plan));
@@ -78,15 +76,15 @@ static bool try_candidate(Session *s, const SemaOptions *sema, const Diag *error
   diag_init(&sink, &s->arena, &s->sources);
   Program *program = sema_run(&with, &s->arena, &s->names, &s->sources, &sink);
   if (!cures(&s->sink, error, &sink)) return false;
-  PlanCache *plans = plan_cache_new(&s->arena);
-  Topology topology = topology_default(candidate->from.mesh);
-  const RedistributePlan *forward = place_plan(plans, &candidate->from, &candidate->to, &topology);
+  PlanCache *plans = session_plans(s);
+  const RedistributePlan *forward = place_plan(plans, &candidate->from, &candidate->to, NULL);
   if (forward->error) return false;
   *fix = (Fix){.candidate = candidate,
                .cost = forward->cost,
                .forward = place_describe(&s->arena, forward),
                .backward = NULL};
-  if (sink.errors == 0) fix->backward = price_backward(&s->arena, program, candidate, &fix->cost);
+  if (sink.errors == 0)
+    fix->backward = price_backward(&s->arena, plans, program, candidate, &fix->cost);
   return true;
 }
 

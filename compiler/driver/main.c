@@ -31,6 +31,15 @@ static int run(Session *s) {
   return EXIT_USAGE;
 }
 
+/* What was printed must have arrived: a full disk is an error. */
+static int close_output(int code) {
+  bool failed = ferror(stdout) != 0;
+  failed |= fflush(stdout) != 0;
+  if (!failed || code != EXIT_OK) return code;
+  fprintf(stderr, "dtmc: cannot write standard output\n");
+  return EXIT_ERRORS;
+}
+
 int main(int argc, char **argv) {
   signal(SIGABRT, on_internal_error);
   signal(SIGSEGV, on_internal_error);
@@ -41,18 +50,14 @@ int main(int argc, char **argv) {
   if (!options_parse(&s.options, &s.arena, argc, argv)) return EXIT_USAGE;
   if (option_given(&s.options, OPT_VERSION)) {
     puts("dtmc " DTM_VERSION);
-    return EXIT_OK;
+    return close_output(EXIT_OK);
   }
   if (option_given(&s.options, OPT_HELP) || argc == 1) {
     options_help(argc == 1 ? stderr : stdout, s.options.command);
-    return argc == 1 ? EXIT_USAGE : EXIT_OK;
+    return close_output(argc == 1 ? EXIT_USAGE : EXIT_OK);
   }
   if (!session_init(&s)) return EXIT_USAGE;
-  int code = run(&s);
-  if (fflush(stdout) != 0 && code == EXIT_OK) {
-    fprintf(stderr, "dtmc: cannot write standard output\n");
-    code = EXIT_ERRORS;
-  }
+  int code = close_output(run(&s));
   arena_free(&s.arena);
   return code;
 }

@@ -47,12 +47,40 @@ static void find_library(Session *s) {
   s->stdlib = arena_printf(&s->arena, "%s/stdlib", s->library);
 }
 
+/* Reads and checks the file of --topology. */
+static bool read_topology(Session *s) {
+  const char *path = option_value(&s->options, OPT_TOPOLOGY, NULL), *error = NULL;
+  if (!path) return true;
+  Sources inputs; /* not a source of the program */
+  sources_init(&inputs, &s->arena);
+  uint32_t id = sources_read(&inputs, path);
+  if (!id) {
+    fprintf(stderr, "dtmc: cannot read %s: %s\n", path, strerror(errno));
+    return false;
+  }
+  const SourceFile *file = sources_get(&inputs, id);
+  s->topology = file->text;
+  if (strlen(file->text) != file->size)
+    error = "it holds a NUL byte";
+  else if (plan_cache_set_topology(plan_cache_new(&s->arena), s->topology, &error))
+    return true;
+  fprintf(stderr, "dtmc: --topology %s: %s\n", path, error);
+  return false;
+}
+
+PlanCache *session_plans(Session *s) {
+  const char *error;
+  PlanCache *plans = plan_cache_new(&s->arena);
+  if (s->topology) plan_cache_set_topology(plans, s->topology, &error);
+  return plans;
+}
+
 bool session_init(Session *s) {
   interner_init(&s->names, &s->arena);
   sources_init(&s->sources, &s->arena);
   diag_init(&s->sink, &s->arena, &s->sources);
   find_library(s);
-  return choose_format(s) && choose_color(s);
+  return choose_format(s) && choose_color(s) && read_topology(s);
 }
 
 int session_finish(Session *s) {
@@ -109,12 +137,18 @@ static bool cannot_write(const char *path, const char *why) {
   return false;
 }
 
+/* The files read, by index: the sources, then the topology. NULL after the last. */
+static const char *file_read(const Session *s, uint32_t i) {
+  if (i < s->sources.files.len) return s->sources.files.data[i]->path;
+  return i == s->sources.files.len ? option_value(&s->options, OPT_TOPOLOGY, NULL) : NULL;
+}
+
 bool session_may_write(Session *s, const char *path) {
   struct stat there, source;
+  const char *read;
   if (strcmp(path, "-") == 0 || stat(path, &there) != 0) return true;
-  for (uint32_t i = 0; i < s->sources.files.len; i++)
-    if (stat(s->sources.files.data[i]->path, &source) == 0 && source.st_dev == there.st_dev &&
-        source.st_ino == there.st_ino)
+  for (uint32_t i = 0; (read = file_read(s, i)); i++)
+    if (stat(read, &source) == 0 && source.st_dev == there.st_dev && source.st_ino == there.st_ino)
       return cannot_write(path, "it is a source of this program");
   return true;
 }
@@ -155,9 +189,10 @@ bool session_write_deps(Session *s, const char *target) {
   strbuf_init(&sb, &s->arena);
   put_make_name(&sb, target);
   strbuf_putc(&sb, ':');
-  for (uint32_t i = 0; i < s->sources.files.len; i++) {
+  const char *read;
+  for (uint32_t i = 0; (read = file_read(s, i)); i++) {
     strbuf_puts(&sb, " \\\n  ");
-    put_make_name(&sb, s->sources.files.data[i]->path);
+    put_make_name(&sb, read);
   }
   strbuf_putc(&sb, '\n');
   const char *path =

@@ -4,6 +4,7 @@
 
 #include "diag/diag.h"
 #include "driver/options.h"
+#include "place/place.h"
 #include "sema/sema.h"
 
 typedef struct Session {
@@ -16,12 +17,15 @@ typedef struct Session {
   bool color;
   const char *library; /* folder of libdtm_rt.a, libdtm_llvm.so and stdlib/ */
   const char *stdlib;
+  const char *topology; /* text of --topology's file, or NULL */
 } Session;
 
 /* Options must be parsed. False after a usage error, which is printed. */
 bool session_init(Session *s);
 /* Renders all diagnostics and returns EXIT_OK or EXIT_ERRORS. */
 int session_finish(Session *s);
+/* A new cache of plans, costed as --topology says. */
+PlanCache *session_plans(Session *s);
 /* Sema options as the command line says, for `path` and `mesh` (NULL = as declared). */
 bool session_sema_options(Session *s, const char *path, const char *mesh, SemaOptions *out);
 /* Whether `path` is none of the files read, by whatever name; false after printing that it is. */

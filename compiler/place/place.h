@@ -62,9 +62,15 @@ bool topology_parse(Arena *arena, const char *text, const Mesh *mesh, Topology *
 
 typedef struct PlanCache PlanCache;
 PlanCache *plan_cache_new(Arena *arena);
+/* Plans are costed by this text (see topology_parse) from here on, instead of by the default. False
+ * with *error when it is wrong. */
+bool plan_cache_set_topology(PlanCache *cache, const char *text, const char **error);
+/* What plans from types on this mesh are costed by. */
+const Topology *plan_cache_topology(PlanCache *cache, const Mesh *mesh);
 
 /* Cheapest plan from `from` to `to` (same dtype, shape; same mesh unless a mesh transfer). Partial
- * in the target that the source lacks is honoured (fill). Never NULL. NULL topology = default. */
+ * in the target that the source lacks is honoured (fill). Never NULL. NULL topology = that of the
+ * cache. */
 const RedistributePlan *place_plan(PlanCache *cache, const TensorType *from, const TensorType *to,
                                    const Topology *topology);
 

@@ -299,8 +299,16 @@ static void plan_pair(Arena *arena, const TensorType *from, const TensorType *to
   *out = p.best.plan;
 }
 
+/* The topology of one mesh. */
+typedef struct MeshTopology {
+  const Mesh *mesh;
+  Topology topology;
+} MeshTopology;
+
 struct PlanCache {
   Arena *arena;
+  const char *text; /* as topology_parse reads it; NULL = the default */
+  VEC(MeshTopology *) topologies;
   IdMap first; /* hash -> index of the newest entry with it */
   struct PlanEntry {
     TensorType from, to;
@@ -317,6 +325,27 @@ PlanCache *plan_cache_new(Arena *arena) {
   return cache;
 }
 
+bool plan_cache_set_topology(PlanCache *cache, const char *text, const char **error) {
+  static const Mesh none = {0};
+  Topology ignored;
+  if (!topology_parse(cache->arena, text, &none, &ignored, error)) return false;
+  cache->text = text;
+  cache->topologies.len = 0;
+  return true;
+}
+
+const Topology *plan_cache_topology(PlanCache *cache, const Mesh *mesh) {
+  for (uint32_t i = cache->topologies.len; i-- > 0;)
+    if (cache->topologies.data[i]->mesh == mesh) return &cache->topologies.data[i]->topology;
+  MeshTopology *t = ARENA_NEW(cache->arena, MeshTopology);
+  const char *error;
+  t->mesh = mesh;
+  if (!cache->text || !topology_parse(cache->arena, cache->text, mesh, &t->topology, &error))
+    t->topology = topology_default(mesh);
+  VEC_PUSH(cache->arena, &cache->topologies, t);
+  return &t->topology;
+}
+
 static uint64_t hash_type(const TensorType *t, uint64_t seed) {
   seed = hash_bytes(&t->dtype, sizeof t->dtype, seed);
   seed = hash_bytes(t->shape, sizeof(int64_t) * t->rank, seed + t->rank);
@@ -326,11 +355,7 @@ static uint64_t hash_type(const TensorType *t, uint64_t seed) {
 
 const RedistributePlan *place_plan(PlanCache *cache, const TensorType *from, const TensorType *to,
                                    const Topology *topology) {
-  Topology standard;
-  if (!topology) {
-    standard = topology_default(from->mesh);
-    topology = &standard;
-  }
+  if (!topology) topology = plan_cache_topology(cache, from->mesh);
   uint64_t hash = hash_type(to, hash_type(from, hash_bytes(topology, sizeof *topology, 0)));
   uint32_t found = 0, newest = 0;
   if (id_map_get(&cache->first, hash, &found)) newest = found + 1;

@@ -10,13 +10,13 @@ static const Node *group_node(const PlanBlock *b, uint32_t g) {
   return graph_node(b->fused->graph, b->fused->groups.data[g].node);
 }
 
-/* An all-reduce of a bucket that runs in place in memory of its own; 0 = it is none. */
+/* An all-reduce of a bucket that runs in place; 0 = it is none. */
 static int64_t bucket_of(const PlanBlock *b, uint32_t g) {
   const Node *n = group_node(b, g);
   if (n->op != OP_ALL_REDUCE) return 0;
   const Group *group = &b->fused->groups.data[g];
   const Storage *s = block_storage(b, group->outputs[0]);
-  if (s != block_storage(b, group->inputs[0]) || s->var || s->step) return 0;
+  if (s != block_storage(b, group->inputs[0]) || s->step) return 0;
   return node_int(n, ATTR_BUCKET, 0);
 }
 
@@ -64,15 +64,19 @@ static uint32_t storage_index(const PlanBlock *b, FValueId v) {
   return (uint32_t)(block_storage(b, v) - b->storage);
 }
 
-/* The members of a bucket follow each other in one item. slot_of[storage] = 1 + slot. */
+/* The members of a bucket follow each other in one item, but for accumulators, which have their
+ * place among the variables. slot_of[storage] = 1 + slot; 0 = none. */
 static void join_buckets(const PlanBlock *b, PackItem *items, Slot *slots,
                          const uint32_t *slot_of) {
   for (uint32_t p = 0; p < b->norder; p++) {
     uint32_t g = b->order[p];
     if (!b->bucket_before[g]) continue;
     const Group *before = &b->fused->groups.data[b->bucket_before[g] - 1];
-    Slot *mine = &slots[slot_of[storage_index(b, b->fused->groups.data[g].outputs[0])] - 1];
-    PackItem *into = &items[slots[slot_of[storage_index(b, before->outputs[0])] - 1].item];
+    uint32_t slot = slot_of[storage_index(b, b->fused->groups.data[g].outputs[0])];
+    uint32_t slot_before = slot_of[storage_index(b, before->outputs[0])];
+    if (!slot || !slot_before) continue;
+    Slot *mine = &slots[slot - 1];
+    PackItem *into = &items[slots[slot_before - 1].item];
     PackItem *old = &items[mine->item];
     mine->at = into->size;
     mine->item = (uint32_t)(into - items);

@@ -5,7 +5,8 @@
  *   - one is a view of the other (the fuser's aliases),
  *   - it is read from or assigned to a variable and nothing reads the variable's old value at or
  *     after the moment it is written (then the update happens in place and costs no copy),
- *   - a group may write its output over an input that dies there.
+ *   - a group may write its output over an input that dies there,
+ *   - the reduction of an accumulator that is cleared afterwards runs in the accumulator.
  * Invariant: two values that share memory are never both needed at one time, except views.
  */
 #include <string.h>
@@ -121,6 +122,35 @@ static void share_reads(PlanBlock *b, Readers *readers) {
   }
 }
 
+/* Per variable the first position behind the batches at which it is assigned; NOWHERE = none. */
+static uint32_t *first_assigns(const PlanBlock *b) {
+  uint32_t *at = ARENA_ARRAY(b->arena, uint32_t, b->program->vars.len);
+  memset(at, 0xff, sizeof *at * b->program->vars.len);
+  for (uint32_t p = b->norder; p-- > b->looped;) {
+    const Node *n = group_node(b, b->order[p]);
+    if (n->op == OP_ASSIGN) at[node_int(n, ATTR_VAR, 0)] = p;
+  }
+  return at;
+}
+
+/* Gradients that were added up over batches are reduced where they lie: side by side, so that
+ * buckets of them are one collective. Nothing needs the accumulator's value between its reduction
+ * and the moment at which it is cleared. */
+static void share_accumulators(PlanBlock *b) {
+  const FusedProgram *f = b->fused;
+  const uint32_t *assigned = first_assigns(b);
+  for (uint32_t p = b->looped; p < b->norder; p++) {
+    const Group *g = &f->groups.data[b->order[p]];
+    if (g->kind != GROUP_COLLECTIVE || group_node(b, b->order[p])->op != OP_ALL_REDUCE) continue;
+    uint32_t in = find_root(b, g->inputs[0]), out = find_root(b, g->outputs[0]);
+    const Storage *s = &b->storage[in], *o = &b->storage[out];
+    if (!s->var || b->program->vars.data[s->var - 1].kind != VAR_ACCUMULATOR || o->var) continue;
+    if (in == out || s->last != p || o->first != p || s->bytes != o->bytes) continue;
+    uint32_t cleared = assigned[s->var - 1];
+    if (fills_root(f, g->inputs[0]) && cleared != NOWHERE && o->last < cleared) unite(b, in, out);
+  }
+}
+
 /* The group and output that make the whole of memory `root`; false when that is not one write. */
 static bool sole_writer(const PlanBlock *b, const uint32_t *writer, uint32_t root, uint32_t *group,
                         uint32_t *out) {
@@ -198,6 +228,7 @@ void block_share(PlanBlock *b, bool reuse) {
   find_lives(b);
   Readers *readers = ARENA_ARRAY(b->arena, Readers, b->program->vars.len);
   share_reads(b, readers);
+  if (reuse) share_accumulators(b);
   uint32_t *writer = ARENA_ARRAY(b->arena, uint32_t, f->values.len);
   memset(writer, 0xff, sizeof *writer * f->values.len);
   for (uint32_t p = 0; p < b->norder; p++) {

@@ -121,7 +121,7 @@ static void line_every(Sema *s, const Line *line, int64_t *out) {
   positive(s, eval(s, line->env, every), every->span, "every", 1, out);
 }
 static void line_eval(Sema *s, const Line *line) {
-  if (!part(line->stmt, "every"))
+  if (!part(line->stmt, "every") || line->expr)
     sema_error(s, DIAG_SETTING, line->stmt->span, "write `eval every 100` or `eval every end`");
   line_every(s, line, &line->block->out->settings.eval_every);
 }
@@ -253,29 +253,51 @@ static const struct Setting {
   void (*run)(Sema *s, const Line *line);
   unsigned blocks;
   bool once;
+  bool named; /* NAME = value */
+  bool every; /* `every N` may follow */
 } settings[] = {
-    {"data", line_data, IN_ALL, false},
-    {"model", line_model, IN_ALL, false},
-    {"loss", line_loss, IN_TRAIN | IN_EVAL, true},
-    {"metric", line_metric, IN_ALL, false},
-    {"print", line_print, IN_ALL, false},
-    {"optimizer", line_optimizer, IN_TRAIN, true},
-    {"clip_grad_norm", line_clip, IN_TRAIN, true},
-    {"steps", line_steps, IN_TRAIN, true},
-    {"epochs", line_epochs, IN_TRAIN, true},
-    {"shuffle", line_shuffle, IN_TRAIN, true},
-    {"drop_last", line_drop_last, IN_TRAIN, true},
-    {"accumulate", line_accumulate, IN_TRAIN, true},
-    {"microbatches", line_microbatches, IN_TRAIN, true},
-    {"schedule", line_schedule, IN_TRAIN, true},
-    {"compute", line_compute, IN_TRAIN, true},
-    {"reduce_dtype", line_reduce_dtype, IN_TRAIN, true},
-    {"seed", line_seed, IN_TRAIN, true},
-    {"manual_seed", line_seed, IN_TRAIN, true},
-    {"eval", line_eval, IN_TRAIN, true},
-    {"save", line_save, IN_TRAIN, true},
-    {"budget", line_budget, IN_TRAIN, false},
+    {"data", line_data, IN_ALL, false, true, false},
+    {"model", line_model, IN_ALL, false, true, false},
+    {"loss", line_loss, IN_TRAIN | IN_EVAL, true, false, false},
+    {"metric", line_metric, IN_ALL, false, true, false},
+    {"print", line_print, IN_ALL, false, false, false},
+    {"optimizer", line_optimizer, IN_TRAIN, true, false, false},
+    {"clip_grad_norm", line_clip, IN_TRAIN, true, false, false},
+    {"steps", line_steps, IN_TRAIN, true, false, false},
+    {"epochs", line_epochs, IN_TRAIN, true, false, false},
+    {"shuffle", line_shuffle, IN_TRAIN, true, false, false},
+    {"drop_last", line_drop_last, IN_TRAIN, true, false, false},
+    {"accumulate", line_accumulate, IN_TRAIN, true, false, false},
+    {"microbatches", line_microbatches, IN_TRAIN, true, false, false},
+    {"schedule", line_schedule, IN_TRAIN, true, false, false},
+    {"compute", line_compute, IN_TRAIN, true, false, false},
+    {"reduce_dtype", line_reduce_dtype, IN_TRAIN, true, false, false},
+    {"seed", line_seed, IN_TRAIN, true, false, false},
+    {"manual_seed", line_seed, IN_TRAIN, true, false, false},
+    {"eval", line_eval, IN_TRAIN, true, false, true},
+    {"save", line_save, IN_TRAIN, true, false, true},
+    {"budget", line_budget, IN_TRAIN, false, false, false},
 };
+
+/* What a setting has no use for is an error: it would be ignored. */
+static bool well_formed(Sema *s, const struct Setting *setting, const Stmt *stmt) {
+  const char *keyword = setting->keyword;
+  if (stmt->as.setting.name && !setting->named) {
+    sema_error(s, DIAG_SETTING, stmt->as.setting.name_span, "%s takes no name", keyword);
+    return false;
+  }
+  uint32_t every = 0;
+  for (uint32_t i = 0; i < stmt->as.setting.parts.len; i++) {
+    const SettingPart *p = &stmt->as.setting.parts.data[i];
+    if (!p->word || setting->run == line_budget) continue;
+    if (setting->every && strcmp(p->word, "every") == 0 && every++ == 0) continue;
+    sema_error(s, DIAG_SETTING, p->value->span,
+               every > 1 ? "`%s` stands twice behind %s" : "`%s` has no meaning behind %s", p->word,
+               keyword);
+    return false;
+  }
+  return true;
+}
 
 static void unknown_setting(Sema *s, const Stmt *stmt, const RunBlock *block) {
   const char *keyword = stmt->as.setting.keyword, *near = NULL;
@@ -311,7 +333,7 @@ void block_setting(Sema *s, Env *env, RunBlock *block, const Stmt *stmt) {
       diag_note(s->sink, d, before->span, "the first one");
       return;
     }
-    setting->run(s, &line);
+    if (well_formed(s, setting, stmt)) setting->run(s, &line);
     return;
   }
   unknown_setting(s, stmt, block);
@@ -355,8 +377,30 @@ static uint32_t count_models(const StmtList *stmts) {
   return n;
 }
 
+static const Stmt *setting_of(Sema *s, const RunBlock *block, const char *keyword) {
+  return name_map_get(&block->seen, intern(s->names, keyword));
+}
+
+/* Settings that another one, or the lack of data, leaves without effect. */
+static void refuse_ineffective(Sema *s, RunBlock *block) {
+  static const char *const twice[][2] = {{"steps", "epochs"}, {"seed", "manual_seed"}};
+  static const char *const of_data[] = {"epochs", "shuffle", "drop_last"};
+  for (size_t i = 0; i < sizeof twice / sizeof *twice; i++) {
+    const Stmt *a = setting_of(s, block, twice[i][0]), *b = setting_of(s, block, twice[i][1]);
+    if (!a || !b) continue;
+    Diag *d =
+        sema_error(s, DIAG_SETTING, b->span, "give %s or %s, not both", twice[i][0], twice[i][1]);
+    diag_note(s->sink, d, a->span, "the other one");
+  }
+  for (size_t i = 0; i < sizeof of_data / sizeof *of_data && !block->out->data.len; i++) {
+    const Stmt *stmt = setting_of(s, block, of_data[i]);
+    if (stmt) sema_error(s, DIAG_SETTING, stmt->span, "%s has no effect without data", of_data[i]);
+  }
+}
+
 static void finish_train(Sema *s, RunBlock *block) {
   ProgramBlock *out = block->out;
+  refuse_ineffective(s, block);
   if (block->optimizer) block_optimizer(s, block->env, block);
   if (s->sink->errors) return;
   if (!out->loss)

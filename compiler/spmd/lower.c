@@ -4,8 +4,7 @@
 ValueId spmd_redistribute(Lowering *l, ValueId v, const TensorType *to) {
   const TensorType from = *spmd_type(l, v);
   if (type_equal(&from, to)) return v;
-  Topology topology = topology_default(from.mesh);
-  const RedistributePlan *plan = place_plan(l->plans, &from, to, &topology);
+  const RedistributePlan *plan = place_plan(l->plans, &from, to, NULL);
   if (plan->error) {
     if (!l->error)
       l->error = arena_printf(l->arena, "no way from %s to %s: %s", type_print(l->arena, &from),
@@ -47,11 +46,41 @@ static void lower_output(Lowering *l) {
   graph_node(l->out, id)->phase = n->phase;
 }
 
+static bool assigned(const Graph *g, int64_t var) {
+  for (NodeId id = 1; id < g->nodes.len; id++) {
+    const Node *n = graph_node(g, id);
+    if (n->op == OP_ASSIGN && node_int(n, ATTR_VAR, 0) == var) return true;
+  }
+  return false;
+}
+
+/* All assignments of a block happen at once. A value that is only another view of a variable which
+ * is assigned too (a = b, b = a) is copied first: it would change under the reader. */
+static void lower_assign(Lowering *l) {
+  const Node *n = l->serving;
+  ValueId v = l->map[n->operands[0]];
+  const Node *of = value_node(l->out, v);
+  while (op_info(of->op)->cls == CLASS_MOVEMENT && of->noperands == 1)
+    of = value_node(l->out, of->operands[0]);
+  bool itself =
+      of == value_node(l->out, v) && node_int(of, ATTR_VAR, -1) == node_int(n, ATTR_VAR, 0);
+  if (of->op == OP_READ && !itself && assigned(l->in, node_int(of, ATTR_VAR, 0))) {
+    const TensorType t = *spmd_type(l, v);
+    v = spmd_where(l, &t, spmd_const(l, DT_BOOL, t.mesh, 1), v, v);
+  }
+  NodeId id = graph_add(l->out, OP_ASSIGN, &v, 1, n->attrs, n->nattrs, NULL, 0, n->span, n->scope);
+  graph_node(l->out, id)->phase = n->phase;
+}
+
 static void lower_node(Lowering *l, NodeId id) {
   const Node *n = l->serving;
   ValueId v = 0;
   if (n->op == OP_OUTPUT) {
     lower_output(l);
+    return;
+  }
+  if (n->op == OP_ASSIGN) {
+    lower_assign(l);
     return;
   }
   if (n->op == OP_DETACH)

@@ -271,11 +271,11 @@ void dtm_rt_log_step(RtLog *log, int64_t step, double loss, const RtField *field
   remember(log, step, loss);
   double rate = rate_of(log, step, now);
   bool last = step == log->s.total_steps;
-  if (log->s.mode == RT_LOG_JSON) {
-    step_json(log, step, fields, nfields, now - log->begin);
+  if (log->s.quiet) {
     return;
   }
-  if (log->s.quiet) {
+  if (log->s.mode == RT_LOG_JSON) {
+    step_json(log, step, fields, nfields, now - log->begin);
     return;
   }
   char head[64], tail[512];

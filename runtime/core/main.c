@@ -122,6 +122,8 @@ int main(int argc, char **argv) {
   RtProgramInfo info = describe(&image, decls, mesh, sizeof mesh);
   RtOptions options;
   int status = dtm_rt_options_parse(&options, &info, argc, argv, stdout, stderr);
+  if (status == RT_OK && (fflush(stdout) != 0 || ferror(stdout)))
+    status = dtm_rt_fail(NULL, RT_BAD_DATA, "standard output could not be written");
   if (status >= 0) return status;
   wrong = dtm_rt_cpu_lacks(dtm_cpu_features);
   if (wrong)

@@ -306,6 +306,35 @@ static int parse_command(Parser *p, const char *word) {
                      nearest.name ? nearest.name : "", nearest.name ? "?" : "");
 }
 
+/* An option that would have no effect is refused rather than ignored. */
+static int check_effect(const Parser *p) {
+  const bool *given = p->given;
+  const RtProgramInfo *program = p->program;
+  const RtOptions *o = p->o;
+  static const OptionId training[] = {OPT_STEPS, OPT_EPOCHS,     OPT_EVAL_EVERY, OPT_NO_EVAL,
+                                      OPT_SAVE,  OPT_SAVE_EVERY, OPT_ALLOW_NAN,  OPT_LOG_EVERY};
+  const char *other = o->command == RT_RUN_EVAL    ? "eval"
+                      : o->command == RT_RUN_INFER ? "infer"
+                      : !program->has_train        ? "a program without a train block"
+                                                   : NULL;
+  for (size_t i = 0; other && i < sizeof training / sizeof *training; i++)
+    if (given[training[i]])
+      return usage_error(p, "--%s is for training, not for %s", specs[training[i]].name, other);
+  if (!program->has_eval && (given[OPT_EVAL_EVERY] || given[OPT_NO_EVAL]))
+    return usage_error(p, "--%s has no effect: %s has no eval block",
+                       specs[given[OPT_EVAL_EVERY] ? OPT_EVAL_EVERY : OPT_NO_EVAL].name,
+                       program->source);
+  if (given[OPT_EVAL_EVERY] && o->eval_every > 0 && (o->no_eval || o->command == RT_RUN_TRAIN))
+    return usage_error(p, "give --eval-every or %s, not both", o->no_eval ? "--no-eval" : "train");
+  if (given[OPT_SAVE_EVERY] && !o->save)
+    return usage_error(p, "--save-every needs --save FILE: the program does not say where to save");
+  if (given[OPT_LOG_EVERY] && (o->log == RT_LOG_JSON || o->log == RT_LOG_BAR))
+    return usage_error(p, "--log-every is for plain lines, not for --log %s", log_words[o->log]);
+  if (given[OPT_JOB] && !given[OPT_RANK])
+    return usage_error(p, "--job goes with --rank and --world: launchers name their jobs");
+  return -1;
+}
+
 static int check_together(const Parser *p) {
   const bool *given = p->given;
   if (given[OPT_STEPS] && given[OPT_EPOCHS]) {
@@ -320,17 +349,7 @@ static int check_together(const Parser *p) {
   if (given[OPT_RANK] && p->o->rank >= p->o->world) {
     return usage_error(p, "--rank %d is not below --world %d", (int)p->o->rank, (int)p->o->world);
   }
-  static const OptionId training[] = {OPT_STEPS, OPT_EPOCHS,     OPT_EVAL_EVERY, OPT_NO_EVAL,
-                                      OPT_SAVE,  OPT_SAVE_EVERY, OPT_ALLOW_NAN};
-  if (p->o->command == RT_RUN_EVAL || p->o->command == RT_RUN_INFER) {
-    for (size_t i = 0; i < sizeof training / sizeof *training; i++) {
-      if (given[training[i]]) {
-        return usage_error(p, "--%s is for training, not for %s", specs[training[i]].name,
-                           p->o->command == RT_RUN_EVAL ? "eval" : "infer");
-      }
-    }
-  }
-  return -1;
+  return check_effect(p);
 }
 
 static void set_defaults(RtOptions *o, const RtProgramInfo *program) {

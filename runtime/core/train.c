@@ -97,8 +97,9 @@ static int loop(Training *t) {
     if (status) return status;
     log_step(t);
     if (!status && o->save && due(t, o->save_every)) status = save(t);
-    if (!status && due(t, o->eval_every) && r->image->program[ABI_PROGRAM_EVAL].present)
-      status = dtm_rt_evaluate(r, t->at.step);
+    bool evaluates =
+        !o->no_eval && o->command != RT_RUN_TRAIN && r->image->program[ABI_PROGRAM_EVAL].present;
+    if (!status && evaluates && due(t, o->eval_every)) status = dtm_rt_evaluate(r, t->at.step);
     if (!status) status = dtm_rt_stop_agreed(r->comm, &stop);
     if (status) return status;
   }

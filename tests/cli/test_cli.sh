@@ -110,6 +110,61 @@ done
 expect 0 'mesh\(dp 1, tp 1\)' good.dtm --print-config
 expect 0 'dim.*7' good.dtm --print-config -D dim=7
 
+# topology: what links cost decides which collectives are taken
+cat >move.dtm <<'EOF'
+mesh world(x = 4, y = 2)
+infer {
+  print(full(arange(f32[64]).reshape([8, 8]).redistribute(x: Shard(0)).redistribute([8@y, 8])))
+}
+EOF
+printf '# slow\nx alpha=1ns bandwidth=1TB/s\ny alpha=10s bandwidth=1KB/s\n' >slow_y
+printf '* alpha=3us bandwidth=400GB/s\nz alpha=1s\n' >fast
+printf 'x alpha=3us\nx alpha=3 seconds\n' >wrong
+expect 0 '' move.dtm --emit=local --topology fast
+expect 2 'wrong: line 2: "alpha=3" is not understood' check move.dtm --topology wrong
+expect 2 'cannot read nowhere' check move.dtm --topology nowhere
+expect 2 'does not belong to' explain op linear --topology fast
+"$DTMC" move.dtm --emit=local >even && "$DTMC" move.dtm --emit=local --topology slow_y >uneven
+cmp -s even uneven && { echo "FAIL: --topology changes nothing"; failed=$((failed + 1)); }
+expect 0 '' move.dtm -o out --topology fast -MD -MF deps
+grep -q 'fast' deps || { echo "FAIL: -MD does not name the topology"; failed=$((failed + 1)); }
+expect 1 'is a source' move.dtm -o fast --topology fast
+
+# gradients added up over batches are reduced by one collective
+cat >accumulate.dtm <<'EOF'
+mesh world(dp = 2)
+module Model() {
+  param w: f32[3, 4] = normal()
+  param b: f32[3] = zeros()
+  param v: f32[3, 3] = normal()
+  forward(x) { return linear(tanh(linear(x, w, b)), v) }
+}
+train {
+  data x = npy("x.npy", f32[8@dp, 4])
+  model m = Model()
+  loss mean(square(m(x)))
+  optimizer sgd(lr = 0.1)
+  accumulate 2
+}
+EOF
+reductions=$("$DTMC" accumulate.dtm --emit=plan | grep -c 'reduce *all_reduce')
+[ "$reductions" = 2 ] || { echo "FAIL: $reductions reductions, not loss and gradients"; failed=$((failed + 1)); }
+
+# what is printed must arrive
+for words in "--help" "--version" "explain op" "explain --list" "fmt good.dtm" "good.dtm --emit=plan" \
+  "good.dtm --emit=ast -o -" "good.dtm --print-config" "check good.dtm --print-config" \
+  "check good.dtm --format=json"; do
+  "$DTMC" $words >/dev/full 2>err
+  [ $? = 1 ] && grep -q 'cannot write standard output' err ||
+    { echo "FAIL: dtmc $words > /dev/full"; failed=$((failed + 1)); }
+done
+"$DTMC" good.dtm -o out
+for words in --help --version; do
+  ./out $words >/dev/full 2>err
+  [ $? = 1 ] && grep -q 'standard output could not be written' err ||
+    { echo "FAIL: binary $words > /dev/full"; failed=$((failed + 1)); }
+done
+
 # faults of the installation
 expect 1 'DTM5001' good.dtm -o out --march=abacus
 CC=/nowhere/cc expect 1 'DTM5002' good.dtm -o out

@@ -299,6 +299,19 @@ static const Case cases[] = {
                "train {\n  model m = Net()\n  loss sum(m(ones(f32[8, 6])))\n" MINUS_GRADIENT "}\n"
                "infer {\n  print(m.w)\n}\n",
      .steps = 1},
+    {.name = "assignments of a step read what was there before it",
+     .meshes = {"r=1", "r=2", "r=3"},
+     .want = "2 2 2 2 1 1 1 1 5 5 5 5 8 8 8 8 3 3 3 3",
+     .source = "mesh world(r = 1)\n"
+               "module Net() {\n  param w: f32[4] = zeros()\n"
+               "  buffer a: f32[4@r] = 1\n  buffer b: f32[4@r] = 2\n"
+               "  buffer c: f32[2, 2] = 3\n  buffer d: f32[4] = 5\n  buffer e: f32[4] = 7\n"
+               "  forward(x) {\n    a = b\n    b = a\n    c = d.reshape([2, 2])\n"
+               "    d = e + 1.0\n    e = c.reshape([4])\n    return sum(w * x)\n  }\n}\n"
+               "train {\n  model m = Net()\n  loss m(arange(f32[4]))\n" MINUS_GRADIENT "}\n"
+               "infer {\n  print(m.a)\n  print(m.b)\n  print(m.c)\n  print(m.d)\n"
+               "  print(m.e)\n}\n",
+     .steps = 1},
 
 #include "cases_escapes.def"
 };

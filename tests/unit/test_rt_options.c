@@ -27,7 +27,7 @@ typedef struct Parsed {
 } Parsed;
 
 /* `line` is cut at spaces. */
-static Parsed parse(const char *line) {
+static Parsed parse_for(const RtProgramInfo *info, const char *line) {
   Parsed p = {0};
   static char words[512];
   char *argv[64] = {"./train"};
@@ -37,10 +37,14 @@ static Parsed parse(const char *line) {
     argv[argc++] = w;
   }
   FILE *out = fmemopen(p.out, sizeof p.out, "w"), *err = fmemopen(p.err, sizeof p.err, "w");
-  p.result = dtm_rt_options_parse(&p.o, &program, argc, argv, out, err);
+  p.result = dtm_rt_options_parse(&p.o, info, argc, argv, out, err);
   fclose(out);
   fclose(err);
   return p;
+}
+
+static Parsed parse(const char *line) {
+  return parse_for(&program, line);
 }
 
 START_TEST(defaults) {
@@ -114,6 +118,11 @@ START_TEST(wrong) {
       {"--rank 1", "go together"},
       {"--rank 4 --world 4", "not below"},
       {"eval --save x", "--save is for training, not for eval"},
+      {"eval --log-every 3", "--log-every is for training, not for eval"},
+      {"--eval-every 3 --no-eval", "give --eval-every or --no-eval, not both"},
+      {"train --eval-every 3", "give --eval-every or train, not both"},
+      {"--log json --log-every 3", "--log-every is for plain lines, not for --log json"},
+      {"--job x", "--job goes with --rank and --world"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Parsed p = parse(cases[i].line);
@@ -122,6 +131,35 @@ START_TEST(wrong) {
     ck_assert_str_eq(p.out, "");
     dtm_rt_options_free(&p.o);
   }
+}
+END_TEST
+
+/* An option that would change nothing is an error, not a silence. */
+START_TEST(without_effect) {
+  RtProgramInfo bare = program;
+  bare.has_eval = false;
+  bare.save = NULL;
+  RtProgramInfo only_infer = bare;
+  only_infer.has_train = false;
+  only_infer.has_infer = true;
+  const struct {
+    const RtProgramInfo *info;
+    const char *line, *says;
+  } cases[] = {
+      {&bare, "--eval-every 3", "--eval-every has no effect: mlp.dtm has no eval block"},
+      {&bare, "--no-eval", "--no-eval has no effect"},
+      {&bare, "--save-every 3", "--save-every needs --save FILE"},
+      {&only_infer, "--steps 3", "--steps is for training, not for a program without a train"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Parsed p = parse_for(cases[i].info, cases[i].line);
+    ck_assert_msg(p.result == 2 && strstr(p.err, cases[i].says), "%s: %d %s", cases[i].line,
+                  p.result, p.err);
+    dtm_rt_options_free(&p.o);
+  }
+  Parsed p = parse_for(&bare, "--save x --save-every 3");
+  ck_assert_msg(p.result == -1, "%s", p.err);
+  dtm_rt_options_free(&p.o);
 }
 END_TEST
 
@@ -221,6 +259,7 @@ int main(void) {
   tcase_add_test(tc, defaults);
   tcase_add_test(tc, values);
   tcase_add_test(tc, wrong);
+  tcase_add_test(tc, without_effect);
   tcase_add_test(tc, help);
   tcase_add_test(tc, launchers);
   suite_add_tcase(suite, tc);
