@@ -25,6 +25,7 @@ static bool same_type(const Fuser *f, ValueId a, ValueId b) {
 
 static void absorb_node(Fuser *f, NodeId by, NodeId id) {
   f->kind[id] = NODE_ABSORBED;
+  f->absorbed[id].by = by;
   f->absorbed[by].result = graph_node(f->g, id)->first_result;
   f->needed[f->absorbed[by].result] = true;
 }

@@ -100,8 +100,7 @@ void fuse_need(Fuser *f, ValueId v) {
   if (f->kind[n] == NODE_TURN || f->kind[n] == NODE_FREE) f->kind[n] = NODE_KERNEL;
 }
 
-/* Operands a kernel reads at run-time indices: they must lie in memory. */
-static bool operand_in_memory(const Node *n, uint32_t i) {
+bool fuse_in_memory(const Node *n, uint32_t i) {
   return (n->op == OP_EMBEDDING && i == 1) || (n->op == OP_GATHER && i == 0) ||
          (n->op == OP_INDEX_SELECT && i == 0);
 }
@@ -116,7 +115,7 @@ void fuse_classify(Fuser *f) {
     const Node *n = graph_node(f->g, id);
     bool all = f->kind[id] >= NODE_CONTRACT || f->kind[id] == NODE_VIEW;
     for (uint32_t i = 0; i < n->noperands; i++)
-      if (all || operand_in_memory(n, i)) fuse_need(f, n->operands[i]);
+      if (all || fuse_in_memory(n, i)) fuse_need(f, n->operands[i]);
   }
 }
 

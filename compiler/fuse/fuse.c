@@ -107,8 +107,7 @@ typedef struct Order {
   Fuser *f;
   IdMap producer; /* FValueId -> index into made */
   VEC(Group) made;
-  uint8_t *state; /* per made group: 0 waiting, 1 being placed, 2 placed */
-  bool circle;    /* a group waits for itself */
+  bool *placed; /* per made group */
 } Order;
 
 static void add_made(Order *o, Group g) {
@@ -131,15 +130,13 @@ static void make_single(Order *o, NodeId id) {
 }
 
 static void place_group(Order *o, uint32_t index) {
-  o->circle |= o->state[index] == 1;
-  if (o->state[index]) return;
-  o->state[index] = 1;
+  if (o->placed[index]) return;
+  o->placed[index] = true; /* groups do not wait for each other: see waits.c */
   const Group *g = &o->made.data[index];
   for (uint32_t i = 0; i < g->ninputs; i++) {
     uint32_t from;
     if (id_map_get(&o->producer, g->inputs[i], &from)) place_group(o, from);
   }
-  o->state[index] = 2;
   VEC_PUSH(o->f->arena, &o->f->p->groups, *g);
 }
 
@@ -150,16 +147,16 @@ static int part_of(const Fuser *f, const Group *g) {
   return 2 * (n->phase > PHASE_BACKWARD) + (n->op == OP_ASSIGN);
 }
 
-/* False when groups wait for each other. */
-static bool order_groups(Fuser *f) {
+static void order_groups(Fuser *f) {
   Order o = {.f = f};
   const Graph *g = f->g;
   /* Values of all that is read first, so that only aliases somebody needs are made. */
-  for (NodeId id = 1; id < g->nodes.len; id++)
-    for (uint32_t i = 0; f->kind[id] >= NODE_CONTRACT && f->kind[id] != NODE_ABSORBED &&
-                         i < graph_node(g, id)->noperands;
-         i++)
-      fuse_value(f, graph_node(g, id)->operands[i]);
+  for (NodeId id = 1; id < g->nodes.len; id++) {
+    const Node *n = graph_node(g, id);
+    if (f->kind[id] < NODE_CONTRACT || f->kind[id] == NODE_ABSORBED) continue;
+    for (uint32_t i = 0; i < n->noperands; i++) fuse_value(f, n->operands[i]);
+    if (f->absorbed[id].addend) fuse_value(f, f->absorbed[id].addend);
+  }
   for (NodeId id = 1; id < g->nodes.len; id++) {
     uint32_t group = f->group[id];
     if (f->kind[id] != NODE_KERNEL) {
@@ -171,11 +168,10 @@ static bool order_groups(Fuser *f) {
     if (k->nodes.data[k->nodes.len - 1] != id) continue;
     for (uint32_t i = 0; i < k->made.len; i++) add_made(&o, k->made.data[i]);
   }
-  o.state = ARENA_ARRAY(f->arena, uint8_t, o.made.len);
+  o.placed = ARENA_ARRAY(f->arena, bool, o.made.len);
   for (int part = 0; part < 4; part++)
     for (uint32_t i = 0; i < o.made.len; i++)
       if (part_of(f, &o.made.data[i]) == part) place_group(&o, i);
-  return !o.circle;
 }
 
 FusedProgram *fuse_run(Arena *arena, const Graph *local, KernelSet *kernels,
@@ -202,6 +198,7 @@ FusedProgram *fuse_run(Arena *arena, const Graph *local, KernelSet *kernels,
              .map = ARENA_ARRAY(arena, DimMap, nodes),
              .reader = ARENA_ARRAY(arena, uint32_t, values),
              .absorbed = ARENA_ARRAY(arena, Absorbed, nodes),
+             .vertex = ARENA_ARRAY(arena, Vertex, nodes),
              .mark = ARENA_ARRAY(arena, uint8_t, nodes)};
   fuse_classify(&f);
   fuse_absorb(&f);
@@ -211,10 +208,6 @@ FusedProgram *fuse_run(Arena *arena, const Graph *local, KernelSet *kernels,
   fuse_demand(&f);
   for (uint32_t i = 1; i < f.groups.len; i++)
     if (!f.groups.data[i].merged) fuse_lower_group(&f, i);
-  if (order_groups(&f) || !options->enabled) return p;
-  /* The search for cycles stops at what is old and may miss one; a kernel for each operation has
-   * none. */
-  FuseOptions plain = *options;
-  plain.enabled = false;
-  return fuse_run(arena, local, kernels, &plain);
+  order_groups(&f);
+  return p;
 }

@@ -46,6 +46,7 @@ typedef struct ReadMap {
 /* Nodes that become one kernel. */
 typedef struct KGroup {
   VEC(NodeId) nodes; /* ascending */
+  NodeId vertex;     /* in the order of waits.c */
   VEC(ReadMap) reads;
   uint32_t ndims;
   SymId extent[DTM_MAX_DIMS]; /* the domain: none is 1 */
@@ -68,27 +69,41 @@ typedef enum Level {
 typedef struct Absorbed {
   Op activation;
   ValueId addend, result;
+  NodeId by; /* of an absorbed node: the contraction */
 } Absorbed;
+
+/* See waits.c. */
+typedef struct Vertex {
+  uint64_t label; /* ascending along the list; 0 = not in it */
+  NodeId before, after;
+} Vertex;
+
+typedef struct FoundVertex {
+  uint64_t label;
+  NodeId vertex;
+} FoundVertex;
 
 typedef struct Fuser {
   Arena *arena;
   const Graph *g;
   FusedProgram *p;
   const FuseOptions *options;
-  uint8_t *kind;       /* per node: NodeKind */
-  Root *root;          /* per value */
-  bool *needed;        /* per value: must be stored, since others than kernels read it */
-  bool *stored;        /* per value: some kernel writes it, or another group makes it */
-  bool *recompute;     /* per value: not stored; computed again in each kernel that uses it */
-  uint32_t *group;     /* per node: index into groups, 0 = none */
-  uint8_t *level;      /* per node in a group: Level */
-  DimMap *map;         /* per node in a group: iteration dims -> domain dims */
-  uint32_t *reader;    /* per value: last group that reads it whole */
-  Absorbed *absorbed;  /* per contraction node */
+  uint8_t *kind;      /* per node: NodeKind */
+  Root *root;         /* per value */
+  bool *needed;       /* per value: must be stored, since others than kernels read it */
+  bool *stored;       /* per value: some kernel writes it, or another group makes it */
+  bool *recompute;    /* per value: not stored; computed again in each kernel that uses it */
+  uint32_t *group;    /* per node: index into groups, 0 = none */
+  uint8_t *level;     /* per node in a group: Level */
+  DimMap *map;        /* per node in a group: iteration dims -> domain dims */
+  uint32_t *reader;   /* per value: last group that reads it whole */
+  Absorbed *absorbed; /* per contraction node and what it absorbed */
+  Vertex *vertex;     /* per node that is one; [0] is both ends of the list */
   uint32_t *first_user,
       *users;    /* per root value: kernel nodes that use it, users[first_user[v]..] */
   uint8_t *mark; /* per node, for searches */
-  VEC(NodeId) marked, stack;
+  VEC(NodeId) marked;
+  VEC(FoundVertex) found;
   VEC(KGroup) groups; /* [0] unused */
 } Fuser;
 
@@ -103,26 +118,66 @@ void fuse_need(Fuser *f, ValueId v);
 ValueId fuse_storage(const Fuser *f, ValueId v);
 void fuse_find_users(Fuser *f);
 bool fuse_in_kernel(const Fuser *f, NodeId n);
+/* Operand i is read at run-time indices: it must lie in memory. */
+bool fuse_in_memory(const Node *n, uint32_t i);
 int64_t fuse_bytes(const Fuser *f, ValueId v); /* on the largest rank */
 int64_t fuse_elements(const Fuser *f, ValueId v);
 
 /* --- absorb.c ---- */
 void fuse_absorb(Fuser *f);
 
-/* --- group.c ---- */
-void fuse_group(Fuser *f);
+/* --- maps.c ---- */
 /* The dims a node iterates over: the operand's for a reduction, else the result's. */
 const TensorType *fuse_iteration(const Fuser *f, NodeId n);
 bool fuse_is_reduction(Op op);
 /* Per dim of operand i: the iteration dim it moves with, or DIM_UNIT. False where the operand is
  * read at other indices than the result's. */
 bool fuse_aligned(const Fuser *f, NodeId n, uint32_t i, DimMap *out);
+/* Operand i's root and its map under the node's map. False where it is read at other indices. */
+bool fuse_operand_map(const Fuser *f, NodeId n, uint32_t i, const DimMap *node, Root *root,
+                      DimMap *out);
 uint32_t fuse_find(Fuser *f, uint32_t group);
+const ReadMap *fuse_find_read(const KGroup *k, ValueId v); /* NULL = it does not read v */
+/* False where the dim is known to be another. */
+bool fuse_set_dim(DimMap *m, uint32_t d, int8_t to);
 /* The dims a reduction reduces, as bits of its operand's dims, or of the group's domain. */
 uint32_t fuse_reduced(const Node *n, const TensorType *t);
 uint32_t fuse_reduced_domain(const Fuser *f, NodeId id);
+uint32_t fuse_reduced_under(const Fuser *f, NodeId id, const DimMap *map);
 /* Dims of a node's result -> domain dims. */
 DimMap fuse_result_map(const Fuser *f, NodeId id);
+
+/* --- waits.c ---- */
+/* Puts a node that runs alone, or begins a group, at the end of the order. */
+void fuse_waits_add(Fuser *f, NodeId id);
+/* May the node be part of the group? True only where no circle comes of it. */
+bool fuse_waits_allows(Fuser *f, NodeId id, uint32_t group);
+/* The node becomes part of the group, which was allowed. */
+void fuse_waits_join(Fuser *f, NodeId id, uint32_t group);
+/* The node is the last one its contraction absorbs. */
+void fuse_waits_absorbed(Fuser *f, NodeId id);
+/* Makes two groups one vertex; false where a circle would come of it. */
+bool fuse_waits_unite(Fuser *f, uint32_t a, uint32_t b);
+
+/* --- fit.c ---- */
+enum { GROUP_MAX_NODES = 48, GROUP_MAX_READS = 24 };
+/* How a node lies in a group. */
+typedef struct Join {
+  DimMap map;
+  Level level;
+  uint32_t inner, rows; /* of the group afterwards */
+} Join;
+/* Dims and reductions only: waits are another matter. */
+bool fuse_fits(Fuser *f, NodeId id, uint32_t group, Join *j);
+/* The level of a node whose map is known. */
+bool fuse_fit_level(const Fuser *f, NodeId id, const KGroup *k, Join *j);
+
+/* --- merge.c ---- */
+/* After `id` joined `group`: takes in the groups that made or read its other operands. */
+void fuse_pull_in(Fuser *f, NodeId id, uint32_t group);
+
+/* --- group.c ---- */
+void fuse_group(Fuser *f);
 
 /* --- recompute.c ---- */
 void fuse_recompute(Fuser *f);

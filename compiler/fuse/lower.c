@@ -189,6 +189,11 @@ static void emit_store(Schedule *p, uint32_t i, KRef value) {
   KAccess a = fuse_access(l, fuse_buffer(l, fv, t->dtype, true), t, ix, &dyn);
   kb_store(&l->b, a, value, 0);
   VEC_PUSH(l->f->arena, &l->written, fv);
+  /* What its memory kept until now is gone. */
+  uint32_t n = 0;
+  for (uint32_t j = 0; j < l->spills.len; j++)
+    if (l->spills.data[j].access.buf != a.buf) l->spills.data[n++] = l->spills.data[j];
+  l->spills.len = n;
 }
 
 static void emit_total(Schedule *p, uint32_t i, KRef value) {

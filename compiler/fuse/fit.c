@@ -1,0 +1,124 @@
+/* Does a node fit into a group's domain, and how: its dims, its level, its reductions.
+ *
+ * Row reductions of a group all reduce the same dims (`inner`), innermost ones, and their results
+ * may be used in the group; reductions over rows all reduce the same other dims (`rows`), and their
+ * results are complete only after the kernel. */
+#include "fuse/internal.h"
+
+/* Iteration dims that must be what an operand under `have` (per root dim) says. */
+static bool constrain(const Fuser *f, NodeId id, uint32_t i, const DimMap *have, DimMap *m) {
+  const Node *n = graph_node(f->g, id);
+  DimMap aligned;
+  if (!fuse_aligned(f, id, i, &aligned)) return false;
+  const Root *r = &f->root[n->operands[i]];
+  for (uint32_t d = 0; d < value_type(f->g, n->operands[i])->rank; d++)
+    if (r->dim.at[d] >= 0 && aligned.at[d] >= 0 &&
+        !fuse_set_dim(m, (uint32_t)aligned.at[d], have->at[r->dim.at[d]]))
+      return false;
+  return true;
+}
+
+static bool match_operands(Fuser *f, NodeId id, uint32_t group, DimMap *m) {
+  const Node *n = graph_node(f->g, id);
+  const KGroup *k = &f->groups.data[group];
+  for (uint32_t i = 0; i < n->noperands; i++) {
+    ValueId r = f->root[n->operands[i]].value;
+    NodeId def = graph_value(f->g, r)->node;
+    if (fuse_find(f, f->group[def]) == group) {
+      if (f->level[def] == LEVEL_TOTAL) return false;
+      DimMap have = fuse_result_map(f, def);
+      if (!constrain(f, id, i, &have, m)) return false;
+    }
+  }
+  for (uint32_t i = 0; i < n->noperands; i++) {
+    const ReadMap *read = fuse_find_read(k, f->root[n->operands[i]].value);
+    DimMap wish = *m;
+    if (read && constrain(f, id, i, &read->map, &wish)) *m = wish;
+  }
+  return true;
+}
+
+/* Dims no operand tells about go to unused domain dims of the same extent, in order. */
+static bool guess_dims(const Fuser *f, NodeId id, const KGroup *k, DimMap *m) {
+  const TensorType *t = fuse_iteration(f, id);
+  uint32_t used = 0;
+  for (uint32_t d = 0; d < t->rank; d++)
+    if (m->at[d] >= 0) {
+      if (used >> m->at[d] & 1) return false;
+      used |= 1u << m->at[d];
+    }
+  int last = -1;
+  for (uint32_t d = 0; d < t->rank; d++) {
+    if (m->at[d] == DIM_UNKNOWN) {
+      SymId extent = sym_extent(f->arena, f->p, t, d);
+      int to = -1;
+      for (int pass = 0; pass < 2 && to < 0; pass++)
+        for (int x = pass ? 0 : last + 1; x < (int)k->ndims && to < 0; x++)
+          if (!(used >> x & 1) && k->extent[x] == extent) to = x;
+      if (to < 0) return false;
+      m->at[d] = (int8_t)to;
+      used |= 1u << to;
+    }
+    if (m->at[d] >= 0) last = m->at[d];
+  }
+  return true;
+}
+
+/* Fits the dims a reduction reduces (as domain bits) into inner and rows. */
+static bool fit_reduction(const KGroup *k, uint32_t reduced, Join *j) {
+  uint32_t all = (1u << k->ndims) - 1, last = k->ndims ? 1u << (k->ndims - 1) : 0;
+  if (!reduced) return true;
+  uint32_t in = 0;
+  if (j->inner)
+    in = reduced & j->inner;
+  else if (reduced & last & ~j->rows) {
+    for (uint32_t d = k->ndims; d-- > 0 && (reduced & ~j->rows) >> d & 1;) in |= 1u << d;
+    /* A total over everything: the rows run in parallel chunks. */
+    if (reduced == all && k->ndims > 1) in = last;
+  }
+  uint32_t over = reduced & ~in;
+  if (in && j->inner && in != j->inner) return false;
+  if (over && j->rows && over != j->rows) return false;
+  if (in) j->inner = in;
+  if (over) j->rows = over;
+  if (over) j->level = LEVEL_TOTAL;
+  if (!over) j->level = LEVEL_ROW;
+  return (j->inner & j->rows) == 0;
+}
+
+bool fuse_fit_level(const Fuser *f, NodeId id, const KGroup *k, Join *j) {
+  const Node *n = graph_node(f->g, id);
+  const TensorType *t = fuse_iteration(f, id);
+  uint32_t all = (1u << k->ndims) - 1, covered = 0, reduced = 0;
+  for (uint32_t d = 0; d < t->rank; d++)
+    if (j->map.at[d] >= 0) covered |= 1u << j->map.at[d];
+  if (fuse_is_reduction(n->op)) reduced = fuse_reduced_under(f, id, &j->map);
+  uint32_t missing = all & ~covered;
+  if (missing && missing != k->inner) return false;
+  j->level = missing ? LEVEL_ROW : LEVEL_FULL;
+  if (j->level == LEVEL_FULL && reduced) return fit_reduction(k, reduced, j);
+  if (!reduced) return true;
+  /* Rows reduced of a value per row. */
+  if (j->rows && reduced != j->rows) return false;
+  j->rows = reduced;
+  j->level = LEVEL_TOTAL;
+  return true;
+}
+
+bool fuse_fits(Fuser *f, NodeId id, uint32_t group, Join *j) {
+  const KGroup *k = &f->groups.data[group];
+  const Node *n = graph_node(f->g, id);
+  const TensorType *t = fuse_iteration(f, id);
+  if (k->nodes.len >= GROUP_MAX_NODES || k->reads.len + n->noperands > GROUP_MAX_READS)
+    return false;
+  if (k->looped != (n->phase <= PHASE_BACKWARD)) return false;
+  for (uint32_t d = 0; d < t->rank; d++)
+    j->map.at[d] = sym_extent(f->arena, f->p, t, d) == SYM_ONE ? DIM_UNIT : DIM_UNKNOWN;
+  j->inner = k->inner;
+  j->rows = k->rows;
+  if (!match_operands(f, id, group, &j->map) || !guess_dims(f, id, k, &j->map)) return false;
+  for (uint32_t d = 0; d < t->rank; d++)
+    if (j->map.at[d] >= 0 && k->extent[j->map.at[d]] != sym_extent(f->arena, f->p, t, d))
+      return false;
+  return fuse_fit_level(f, id, k, j);
+}
