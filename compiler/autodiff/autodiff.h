@@ -10,9 +10,9 @@
  * in bf16 from f32 parameters. False when there were errors; nothing is changed then. */
 bool compute_run(Program *program, DiagSink *sink);
 
-/* Replaces program->train.graph by one that also computes every parameter's gradient, reduces each
- * once, clips, runs the optimizer and assigns. Adds optimizer and accumulator variables. Emits
- * diagnostics for what has no gradient. False when there were errors. */
+/* Replaces program->block[BLOCK_TRAIN].graph by one that also computes every parameter's gradient,
+ * reduces each once, clips, runs the optimizer and assigns. Adds optimizer and accumulator
+ * variables. Emits diagnostics for what has no gradient. False when there were errors. */
 bool autodiff_run(Program *program, PlanCache *plans, DiagSink *sink);
 
 /* Gradients alone, for tests and for pricing fixes: cotangent of each of `wrt` (0 = none flows).

@@ -146,7 +146,7 @@ static bool report(Compute *c, const ProgramBlock *b) {
 }
 
 bool compute_run(Program *program, DiagSink *sink) {
-  ProgramBlock *b = &program->train;
+  ProgramBlock *b = &program->block[BLOCK_TRAIN];
   DType t = b->settings.compute;
   if (!b->graph || !b->loss || t == DT_NONE || t == DT_F32 ||
       value_type(b->graph, b->loss)->dtype != DT_F32)

@@ -38,11 +38,11 @@ uint32_t step_new_var(Step *s, VarKind kind, const Trained *p, const char *suffi
   v.name = intern(program->names, arena_printf(s->d.scratch, "%s.%s", param->name, suffix));
   uint32_t index = program->vars.len;
   VEC_PUSH(program->arena, &program->vars, v);
-  if (!program->init) program->init = graph_new(program->arena, "init");
+  Graph *init = program_graph(program, BLOCK_INIT);
   Attr full[] = {ATTR_T(TYPE, type), ATTR_F(VALUE, 0)}, var[] = {ATTR_I(VAR, index)};
-  NodeId zero = graph_add(program->init, OP_FULL, NULL, 0, full, 2, type, 1, v.span, 0);
-  ValueId value = node_result(graph_node(program->init, zero), 0);
-  graph_add(program->init, OP_ASSIGN, &value, 1, var, 1, NULL, 0, v.span, 0);
+  NodeId zero = graph_add(init, OP_FULL, NULL, 0, full, 2, type, 1, v.span, 0);
+  ValueId value = node_result(graph_node(init, zero), 0);
+  graph_add(init, OP_ASSIGN, &value, 1, var, 1, NULL, 0, v.span, 0);
   return index;
 }
 
@@ -131,7 +131,7 @@ static bool build(Step *s, ProgramBlock *b, ValueId loss, ValueId lr) {
 }
 
 bool autodiff_run(Program *program, PlanCache *plans, DiagSink *sink) {
-  ProgramBlock *b = &program->train;
+  ProgramBlock *b = &program->block[BLOCK_TRAIN];
   if (!b->graph || !b->loss || !b->optimizer.kind) return true;
   if (!supported(b, b->graph, sink)) return false;
   uint32_t errors = sink->errors;

@@ -48,10 +48,10 @@ static const char *price_backward(Arena *arena, PlanCache *plans, Program *progr
                                   const FixCandidate *fix, double *cost) {
   DiagSink quiet;
   diag_init(&quiet, arena, program->sources);
-  if (!program->train.graph) return "none";
+  if (!program->block[BLOCK_TRAIN].graph) return "none";
   expand_run(program);
   if (!autodiff_run(program, plans, &quiet)) return "none";
-  const Graph *g = program->train.graph;
+  const Graph *g = program->block[BLOCK_TRAIN].graph;
   StrBuf text;
   strbuf_init(&text, arena);
   for (NodeId id = 1; id < g->nodes.len; id++) {

@@ -49,16 +49,18 @@ static bool run_spmd(Compilation *c) {
 
 static bool run_fuse(Compilation *c) {
   const Program *p = c->program;
-  const Graph *graphs[NBLOCKS] = {p->init, p->train.graph, p->eval.graph, p->infer.graph};
   FuseOptions options = {.enabled = !option_given(&c->session->options, OPT_NO_FUSE)};
-  for (int b = 0; b < NBLOCKS; b++)
-    if (graphs[b]) c->fused[b] = fuse_run(&c->session->arena, graphs[b], &c->kernels, &options);
+  for (int b = 0; b < BLOCK_COUNT; b++)
+    if (p->block[b].graph)
+      c->fused[b] = fuse_run(&c->session->arena, p->block[b].graph, &c->kernels, &options);
   return true;
 }
 
 static bool run_plan(Compilation *c) {
   const Program *p = c->program;
-  if (!p->train.graph && !p->eval.graph && !p->infer.graph) {
+  bool any = false;
+  for (BlockKind b = BLOCK_TRAIN; b < BLOCK_COUNT; b++) any = any || p->block[b].graph;
+  if (!any) {
     diag_emit(&c->session->sink, DIAG_NOTHING_TO_RUN, (Span){0},
               "%s has no train, eval or infer block", c->sema.main_path);
     return false;
@@ -112,7 +114,7 @@ static void print_program(Compilation *c) {
 }
 
 static void print_fused(Compilation *c) {
-  for (int b = 0; b < NBLOCKS; b++)
+  for (int b = 0; b < BLOCK_COUNT; b++)
     if (c->fused[b]) fuse_print(&c->emitted, c->fused[b]);
 }
 
@@ -154,7 +156,7 @@ static const char *verify_local(Compilation *c) {
 }
 
 static const char *verify_fused(Compilation *c) {
-  for (int b = 0; b < NBLOCKS; b++) {
+  for (int b = 0; b < BLOCK_COUNT; b++) {
     const char *fault = c->fused[b] ? fuse_verify(&c->session->arena, c->fused[b]) : NULL;
     if (fault) return fault;
   }

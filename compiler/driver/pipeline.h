@@ -30,8 +30,6 @@ typedef enum Stage {
       STAGE_COUNT
 } Stage;
 
-enum { NBLOCKS = 4 }; /* init, train, eval, infer */
-
 typedef struct Compilation {
   Session *session;
   SemaOptions sema;
@@ -40,7 +38,7 @@ typedef struct Compilation {
   StrBuf emitted; /* what --emit asked for so far */
   Program *program;
   PlanCache *plans;
-  FusedProgram *fused[NBLOCKS];
+  FusedProgram *fused[BLOCK_COUNT];
   KernelSet kernels;
   Plan *plan;
   const void *object;

@@ -13,6 +13,21 @@ Graph *graph_new(Arena *arena, const char *name) {
   return g;
 }
 
+const char *block_name(BlockKind kind) {
+  static const char *const names[] = {
+#define X(id, name) [BLOCK_##id] = name,
+      ABI_BLOCKS(X)
+#undef X
+  };
+  return names[kind];
+}
+
+Graph *program_graph(Program *program, BlockKind kind) {
+  ProgramBlock *b = &program->block[kind];
+  if (!b->graph) b->graph = graph_new(program->arena, block_name(kind));
+  return b->graph;
+}
+
 NodeId graph_add(Graph *g, Op op, const ValueId *operands, uint32_t noperands, const Attr *attrs,
                  uint32_t nattrs, const TensorType *results, uint32_t nresults, Span span,
                  uint32_t scope) {

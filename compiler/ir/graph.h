@@ -19,6 +19,7 @@
 #include "base/vec.h"
 #include "diag/diag.h"
 #include "ops/ops.h"
+#include "runtime/abi/lists.h"
 
 typedef uint32_t NodeId;
 typedef uint32_t ValueId;
@@ -77,7 +78,7 @@ typedef struct Scope {
 
 typedef struct Graph {
   Arena *arena;
-  const char *name;  /* "train", "eval", "init", "infer" */
+  const char *name;  /* of its block */
   VEC(Node) nodes;   /* [0] unused */
   VEC(Value) values; /* [0] unused */
   VEC(Scope) scopes; /* [0] top */
@@ -138,6 +139,16 @@ typedef struct OptimizerSpec {
   Span span;
 } OptimizerSpec;
 
+typedef enum BlockKind {
+#define X(id, name) BLOCK_##id,
+  ABI_BLOCKS(X)
+#undef X
+      BLOCK_COUNT
+} BlockKind;
+
+const char *block_name(BlockKind kind);
+
+/* `init` has a graph alone: one ASSIGN per variable that has an initialiser. */
 typedef struct ProgramBlock {
   Graph *graph; /* NULL when the program lacks the block */
   RunSettings settings;
@@ -154,12 +165,13 @@ typedef struct Program {
   const Mesh *world;
   VEC(const Mesh *) meshes;
   VEC(Var) vars;
-  Graph *init; /* one ASSIGN per variable that has an initialiser */
-  ProgramBlock train, eval, infer;
+  ProgramBlock block[BLOCK_COUNT];
   uint64_t seed;
 } Program;
 
 Graph *graph_new(Arena *arena, const char *name);
+/* The graph of a block, made when it has none yet. */
+Graph *program_graph(Program *program, BlockKind kind);
 static inline Node *graph_node(const Graph *g, NodeId id) {
   return &g->nodes.data[id];
 }

@@ -226,21 +226,12 @@ static OptimizerSpec optimizer(Reader *p) {
 
 static void block(Reader *p) {
   Program *program = p->program;
-  const struct {
-    const char *name;
-    ProgramBlock *block;
-  } blocks[] = {{"train", &program->train}, {"eval", &program->eval}, {"infer", &program->infer}};
-  if (read_accept(p, "init")) {
-    read_end_line(p);
-    program->init = graph(p);
-    return;
-  }
-  ProgramBlock *b = NULL;
-  for (int i = 0; i < 3 && !b; i++)
-    if (read_accept(p, blocks[i].name)) b = blocks[i].block;
-  if (!b) read_fail(p, "unknown block");
+  BlockKind kind = BLOCK_INIT;
+  while (kind < BLOCK_COUNT && !read_accept(p, block_name(kind))) kind++;
+  if (kind == BLOCK_COUNT) read_fail(p, "unknown block");
+  ProgramBlock *b = &program->block[kind];
   read_end_line(p);
-  b->settings = settings(p);
+  if (kind != BLOCK_INIT) b->settings = settings(p);
   while (read_accept(p, "data")) data(p, b);
   if (read_accept(p, "optimizer")) b->optimizer = optimizer(p);
   if (read_accept(p, "loss")) {

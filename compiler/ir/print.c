@@ -247,10 +247,11 @@ static void put_optimizer(const Printer *p, const OptimizerSpec *o) {
   strbuf_putc(p->out, '\n');
 }
 
-static void put_block(const Printer *p, const char *name, const ProgramBlock *b) {
+static void put_block(const Printer *p, BlockKind kind) {
+  const ProgramBlock *b = &p->program->block[kind];
   if (!b->graph) return;
-  strbuf_printf(p->out, "\nblock %s\n", name);
-  put_settings(p->out, &b->settings);
+  strbuf_printf(p->out, "\nblock %s\n", block_name(kind));
+  if (kind != BLOCK_INIT) put_settings(p->out, &b->settings);
   for (uint32_t i = 0; i < b->data.len; i++) put_data(p, &b->data.data[i]);
   if (b->optimizer.kind) put_optimizer(p, &b->optimizer);
   if (b->loss) strbuf_printf(p->out, "loss %%%" PRIu32 "\n", b->loss);
@@ -267,11 +268,5 @@ void program_print(StrBuf *out, const Program *program) {
   for (uint32_t i = 0; i < program->meshes.len; i++)
     if (program->meshes.data[i] != program->world) put_mesh(out, program->meshes.data[i]);
   for (uint32_t i = 0; i < program->vars.len; i++) put_var(&p, i);
-  if (program->init) {
-    strbuf_puts(out, "\nblock init\n");
-    graph_print(out, program, program->init);
-  }
-  put_block(&p, "train", &program->train);
-  put_block(&p, "eval", &program->eval);
-  put_block(&p, "infer", &program->infer);
+  for (BlockKind k = BLOCK_INIT; k < BLOCK_COUNT; k++) put_block(&p, k);
 }

@@ -187,9 +187,8 @@ static const char *verify_block(Verifier *v, const ProgramBlock *b, const char *
 const char *verify_program(Arena *arena, const Program *program, GraphStage stage, const char *pass,
                            VerifyTypes check) {
   Verifier v = {.arena = arena, .program = program, .stage = stage, .check = check};
-  const char *fault = program->init ? verify_graph(&v, program->init, pass) : NULL;
-  if (!fault) fault = verify_block(&v, &program->train, pass);
-  if (!fault) fault = verify_block(&v, &program->eval, pass);
-  if (!fault) fault = verify_block(&v, &program->infer, pass);
+  const char *fault = NULL;
+  for (BlockKind k = BLOCK_INIT; k < BLOCK_COUNT && !fault; k++)
+    fault = verify_block(&v, &program->block[k], pass);
   return fault;
 }

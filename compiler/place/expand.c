@@ -234,8 +234,7 @@ static void expand_block(Arena *scratch, const Program *program, ProgramBlock *b
 void expand_run(Program *program) {
   Arena scratch;
   arena_init(&scratch);
-  ProgramBlock *blocks[] = {&program->train, &program->eval, &program->infer};
-  for (int i = 0; i < 3; i++)
-    if (blocks[i]->graph) expand_block(&scratch, program, blocks[i]);
+  for (BlockKind k = BLOCK_TRAIN; k < BLOCK_COUNT; k++)
+    if (program->block[k].graph) expand_block(&scratch, program, &program->block[k]);
   arena_free(&scratch);
 }

@@ -46,8 +46,8 @@ void block_find_buckets(PlanBlock *b);
 /* Gives offsets above `base`; var_offset per variable. */
 void block_place(PlanBlock *b, uint64_t base, const uint64_t *var_offset, bool reuse);
 /* Appends the block's actions. `kind` is its index in the program table. */
-void block_emit(PlanBlock *b, ImageWriter *w, AbiProgramKind kind, const ProgramBlock *settings,
-                const uint64_t *var_offset, PlanReport *report);
+void block_emit(PlanBlock *b, ImageWriter *w, BlockKind kind, const uint64_t *var_offset,
+                PlanReport *report);
 
 static inline Phase group_phase(const PlanBlock *b, uint32_t g) {
   return (Phase)graph_node(b->fused->graph, b->fused->groups.data[g].node)->phase;

@@ -11,7 +11,7 @@ typedef struct Emitter {
   uint32_t first_sym;    /* where the block's integers begin in the image */
   uint32_t first_source; /* where its data sources begin */
   const uint64_t *var_offset;
-  AbiProgramKind kind;
+  BlockKind kind;
   IdMap places; /* span start -> string */
   PlanReport *report;
 } Emitter;
@@ -380,8 +380,8 @@ static void emit_syms(Emitter *e) {
   }
 }
 
-void block_emit(PlanBlock *b, ImageWriter *w, AbiProgramKind kind, const ProgramBlock *settings,
-                const uint64_t *var_offset, PlanReport *report) {
+void block_emit(PlanBlock *b, ImageWriter *w, BlockKind kind, const uint64_t *var_offset,
+                PlanReport *report) {
   Emitter e = {.b = b,
                .w = w,
                .first_sym = w->sym.len,
@@ -394,10 +394,9 @@ void block_emit(PlanBlock *b, ImageWriter *w, AbiProgramKind kind, const Program
   p->actions = w->action.len;
   p->live_bound = b->live_bound;
   p->height = b->height;
-  if (settings) {
-    emit_settings(&e, &settings->settings, p);
-    emit_sources(&e, settings, p);
-  }
+  const ProgramBlock *block = &b->program->block[kind];
+  emit_settings(&e, &block->settings, p);
+  emit_sources(&e, block, p);
   for (uint32_t i = 0; i < b->norder; i++) {
     if (i == b->looped) p->looped = w->action.len - p->actions;
     emit_group(&e, b->order[i]);

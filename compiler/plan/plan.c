@@ -37,27 +37,26 @@ static void emit_variables(ImageWriter *w, const Program *program, const uint64_
   }
 }
 
-Plan *plan_run(Arena *arena, const Program *program, FusedProgram *const fused[4],
+Plan *plan_run(Arena *arena, const Program *program, FusedProgram *const fused[BLOCK_COUNT],
                uint32_t nkernels, const PlanOptions *options) {
   Plan *plan = ARENA_NEW(arena, Plan);
   ImageWriter w;
   image_init(&w, arena);
   image_mesh(&w, program->world);
-  for (uint32_t i = 0; i < ABI_PROGRAM_COUNT; i++)
+  for (BlockKind i = BLOCK_INIT; i < BLOCK_COUNT; i++)
     VEC_PUSH(arena, &w.program, (AbiProgram){.accumulate = 1});
   uint64_t *offset = ARENA_ARRAY(arena, uint64_t, program->vars.len);
   plan->persistent_size = place_variables(program, offset, plan);
   plan->arena_size = plan->persistent_size;
   emit_variables(&w, program, offset);
-  const ProgramBlock *settings[] = {NULL, &program->train, &program->eval, &program->infer};
-  for (uint32_t i = 0; i < ABI_PROGRAM_COUNT; i++) {
+  for (BlockKind i = BLOCK_INIT; i < BLOCK_COUNT; i++) {
     if (!fused[i]) continue;
     PlanBlock b = {.arena = arena, .program = program, .fused = fused[i]};
     block_order(&b);
     block_share(&b, options->reuse);
     block_find_buckets(&b);
     block_place(&b, plan->persistent_size, offset, options->reuse);
-    block_emit(&b, &w, (AbiProgramKind)i, settings[i], offset, &plan->blocks[i]);
+    block_emit(&b, &w, i, offset, &plan->blocks[i]);
     uint64_t end = plan->persistent_size + b.height;
     if (end > plan->arena_size) plan->arena_size = end;
   }

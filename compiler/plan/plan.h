@@ -23,7 +23,7 @@ typedef struct Plan {
   size_t image_size;
   uint64_t arena_size, persistent_size;
   uint64_t variables[VAR_ACCUMULATOR + 1]; /* bytes per VarKind */
-  PlanReport blocks[4];                    /* init, train, eval, infer */
+  PlanReport blocks[BLOCK_COUNT];
 } Plan;
 
 typedef struct PlanOptions {
@@ -34,7 +34,7 @@ typedef struct PlanOptions {
 
 /* `fused` are the blocks init, train, eval, infer in this order; NULL = absent. They share one
  * KernelSet. Never fails. */
-Plan *plan_run(Arena *arena, const Program *program, FusedProgram *const fused[4],
+Plan *plan_run(Arena *arena, const Program *program, FusedProgram *const fused[BLOCK_COUNT],
                uint32_t nkernels, const PlanOptions *options);
 
 /* Text of --emit=plan: variables, then per block one line per action with offsets, sizes, phase and

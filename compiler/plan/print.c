@@ -71,7 +71,6 @@ static void print_action(const Printer *p, const AbiAction *a, uint32_t number) 
 }
 
 void plan_print(StrBuf *out, const Plan *plan) {
-  static const char *const blocks[] = {"init", "train", "eval", "infer"};
   static const char *const kinds[] = {"", "param", "buffer", "optimizer", "accumulator"};
   Printer p = {.out = out, .h = (const AbiHeader *)(const void *)plan->image};
 #define X(name, T) p.name = (const T *)(const void *)(plan->image + p.h->name.offset);
@@ -85,13 +84,13 @@ void plan_print(StrBuf *out, const Plan *plan) {
     print_type(&p, v->type);
     strbuf_putc(out, '\n');
   }
-  for (uint32_t b = 0; b < ABI_PROGRAM_COUNT; b++) {
+  for (BlockKind b = BLOCK_INIT; b < BLOCK_COUNT; b++) {
     const AbiProgram *program = &p.program[b];
     if (!program->present) continue;
     strbuf_printf(out,
                   "block %s: %u actions, %u of them per batch; %" PRIu64
                   " bytes above the variables, live %" PRIu64 "\n",
-                  blocks[b], program->nactions, program->looped, program->height,
+                  block_name(b), program->nactions, program->looped, program->height,
                   program->live_bound);
     for (uint32_t i = 0; i < program->nactions; i++)
       print_action(&p, &p.action[program->actions + i], i);

@@ -458,16 +458,12 @@ static RunSettings default_settings(const Sema *s) {
 }
 
 void run_blocks(Sema *s, SourceUnit *main_file) {
-  static const char *const names[] = {
-      [BLOCK_TRAIN] = "train", [BLOCK_EVAL] = "eval", [BLOCK_INFER] = "infer"};
-  ProgramBlock *outs[] = {[BLOCK_TRAIN] = &s->program->train,
-                          [BLOCK_EVAL] = &s->program->eval,
-                          [BLOCK_INFER] = &s->program->infer};
-  for (int kind = BLOCK_TRAIN; kind <= BLOCK_INFER; kind++) {
+  /* train first: eval and infer use the models it made */
+  for (BlockKind kind = BLOCK_TRAIN; kind < BLOCK_COUNT; kind++) {
     const Item *found = NULL;
     for (uint32_t i = 0; i < main_file->ast->items.len; i++) {
       const Item *item = main_file->ast->items.data[i];
-      if (item->kind != ITEM_BLOCK || strcmp(item->name, names[kind]) != 0) continue;
+      if (item->kind != ITEM_BLOCK || strcmp(item->name, block_name(kind)) != 0) continue;
       if (found) {
         Diag *d =
             sema_error(s, DIAG_SETTING, item->name_span, "there are two %s blocks", item->name);
@@ -477,12 +473,14 @@ void run_blocks(Sema *s, SourceUnit *main_file) {
       found = item;
     }
     if (!found) continue;
-    outs[kind]->graph = graph_new(s->arena, names[kind]);
-    outs[kind]->settings = default_settings(s);
-    run_block(s, main_file, found, (BlockKind)kind, outs[kind]);
+    ProgramBlock *out = &s->program->block[kind];
+    program_graph(s->program, kind);
+    out->settings = default_settings(s);
+    run_block(s, main_file, found, kind, out);
   }
-  if (s->program->train.settings.eval_every && !s->program->eval.graph)
-    sema_error(s, DIAG_TRAIN_NEEDS, s->program->train.optimizer.span,
+  const ProgramBlock *train = &s->program->block[BLOCK_TRAIN];
+  if (train->settings.eval_every && !s->program->block[BLOCK_EVAL].graph)
+    sema_error(s, DIAG_TRAIN_NEEDS, train->optimizer.span,
                "train evaluates every %" PRId64 " steps, but there is no eval block",
-               s->program->train.settings.eval_every);
+               train->settings.eval_every);
 }

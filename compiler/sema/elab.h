@@ -483,8 +483,6 @@ const Mesh *mesh_select(Sema *s, const Mesh *mesh, const Val *axes, uint32_t n, 
 /* --- blocks (block.c, data.c, metric.c, optim.c, sweep.c) ---------------------------------------
  */
 
-typedef enum BlockKind { BLOCK_TRAIN = 1, BLOCK_EVAL, BLOCK_INFER } BlockKind;
-
 typedef struct RunBlock {
   BlockKind kind;
   const char *name;

@@ -12,7 +12,7 @@ static bool same_span(Span a, Span b) {
 static void initialise(Sema *s, Env *env, const Stmt *stmt, uint32_t index) {
   const Var var = s->program->vars.data[index];
   State saved = s->at;
-  begin_graph(s, s->program->init, s->init_cache);
+  begin_graph(s, s->program->block[BLOCK_INIT].graph, s->init_cache);
   s->at.path = var.name;
   s->at.expected = &var.type;
   s->at.naming = s->at.training = false;

@@ -86,7 +86,7 @@ Program *sema_run(const SemaOptions *options, Arena *arena, Interner *names, Sou
   program->names = names;
   program->sources = sources;
   program->path = options->main_path;
-  program->init = graph_new(arena, "init");
+  program_graph(program, BLOCK_INIT);
   s->init_cache = ARENA_NEW(arena, GraphCache);
   s->signatures = ARENA_ARRAY(arena, struct Signature *, OP_COUNT);
   init_names(s);

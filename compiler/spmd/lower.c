@@ -126,19 +126,17 @@ static void settle_scalars(Graph *g, const Mesh *world) {
 }
 
 const char *spmd_run(Program *program, PlanCache *plans) {
-  Graph **graphs[] = {&program->init, &program->train.graph, &program->eval.graph,
-                      &program->infer.graph};
-  for (uint32_t i = 0; i < 4; i++) {
-    if (!*graphs[i]) continue;
+  for (BlockKind k = BLOCK_INIT; k < BLOCK_COUNT; k++) {
+    ProgramBlock *b = &program->block[k];
+    if (!b->graph) continue;
     ValueId *map;
     const char *error;
-    Graph *g = lower(program->arena, *graphs[i], plans, &map, &error);
+    Graph *g = lower(program->arena, b->graph, plans, &map, &error);
     if (!g) return error;
     settle_scalars(g, program->world);
-    *graphs[i] = g;
-    if (i != 1) continue;
-    program->train.loss = map[program->train.loss];
-    program->train.optimizer.lr = map[program->train.optimizer.lr];
+    b->graph = g;
+    b->loss = map[b->loss];
+    b->optimizer.lr = map[b->optimizer.lr];
   }
   return NULL;
 }

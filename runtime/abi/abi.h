@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/abi/lists.h"
 #include "runtime/abi/sym.h"
 
 enum { ABI_VERSION = 1, ABI_MAX_AXES = 8, ABI_MAX_DIMS = 8, ABI_ALIGN = 64 };
@@ -141,12 +142,13 @@ typedef struct AbiOutput {
 } AbiOutput;
 
 typedef enum AbiProgramKind {
-  ABI_PROGRAM_INIT = 0,
-  ABI_PROGRAM_TRAIN,
-  ABI_PROGRAM_EVAL,
-  ABI_PROGRAM_INFER,
-  ABI_PROGRAM_COUNT
+#define X(id, name) ABI_PROGRAM_##id,
+  ABI_BLOCKS(X)
+#undef X
+      ABI_PROGRAM_COUNT
 } AbiProgramKind;
+
+const char *abi_program_name(uint32_t kind); /* as written in source; `kind` is one of the list */
 
 /* The `program` table has ABI_PROGRAM_COUNT records; one without actions and `present` 0 is absent.
  * With accumulation n > 1 the actions of phases FORWARD and BACKWARD run n times, then the others

@@ -13,7 +13,6 @@
 static RtProgramInfo describe(const Image *image, RtDataDecl *decls, char *mesh, size_t room) {
   const AbiProgram *train = &image->program[ABI_PROGRAM_TRAIN];
   const AbiMesh *world = &image->mesh[image->header->world];
-  static const char *const blocks[] = {"init", "train", "eval", "infer"};
   size_t n = 0;
   for (uint32_t a = 0; a < world->naxes; a++)
     if (world->size[a] > 1 && n < room)
@@ -22,7 +21,7 @@ static RtProgramInfo describe(const Image *image, RtDataDecl *decls, char *mesh,
   for (uint32_t i = 0; i < image->source_count; i++) {
     const AbiSource *s = &image->source[i];
     decls[i] = (RtDataDecl){abi_text(image, s->name), abi_text(image, s->path),
-                            abi_text(image, s->reader), blocks[s->program]};
+                            abi_text(image, s->reader), abi_program_name(s->program)};
   }
   return (RtProgramInfo){.source = abi_text(image, image->header->path),
                          .mesh = mesh,

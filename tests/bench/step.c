@@ -94,9 +94,9 @@ static Compiled compile(Arena *arena, const char *text) {
   }
   KernelSet kernels = {0};
   const FuseOptions fuse = {.enabled = true};
-  FusedProgram *fused[4] = {NULL, NULL, NULL, NULL};
-  fused[0] = fuse_run(arena, program->init, &kernels, &fuse);
-  fused[1] = fuse_run(arena, program->train.graph, &kernels, &fuse);
+  FusedProgram *fused[BLOCK_COUNT] = {NULL};
+  fused[BLOCK_INIT] = fuse_run(arena, program->block[BLOCK_INIT].graph, &kernels, &fuse);
+  fused[BLOCK_TRAIN] = fuse_run(arena, program->block[BLOCK_TRAIN].graph, &kernels, &fuse);
   const PlanOptions plan = {.path = "/bench.dtm", .compiler = "bench", .reuse = true};
   Compiled c = {.plan = plan_run(arena, program, fused, kernels.kernels.len, &plan)};
   c.jit = jit_load(arena, kernels.kernels.data, kernels.kernels.len, NULL);

@@ -31,7 +31,7 @@ static double rate_at(const char *schedule, int64_t step) {
   compile_clean(&c, source, NULL);
   begin();
   ctx.step = step;
-  const ProgramBlock *train = &c.program->train;
+  const ProgramBlock *train = &c.program->block[BLOCK_TRAIN];
   RefTensor *values = ref_eval_graph(&ctx, &c.arena, train->graph, &(RefIO){0});
   double rate = values[train->optimizer.lr].data[0];
   compile_free(&c);
@@ -75,7 +75,7 @@ typedef struct Batch {
 static RefTensor give(void *user, uint32_t source, const TensorType *type) {
   const Batch *b = user;
   RefTensor t = ref_new(&c.arena, type->rank, type->shape);
-  const DataSource *data = &c.program->eval.data.data[source];
+  const DataSource *data = &c.program->block[BLOCK_EVAL].data.data[source];
   for (int64_t i = 0; i < ref_count(&t); i++) {
     if (strcmp(data->reader, "valid") == 0)
       t.data[i] = i / (type->shape[0] / 4) < b->valid;
@@ -115,7 +115,7 @@ START_TEST(padding_does_not_count) {
     memcpy(garbage_y, labels, sizeof labels);
     for (int64_t i = valid * 15; i < 60; i++) garbage_x[i] = 1e6 * (double)i;
     Batch b = {.valid = valid, .x = garbage_x, .labels = garbage_y};
-    ref_eval_graph(&ctx, &c.arena, c.program->eval.graph,
+    ref_eval_graph(&ctx, &c.arena, c.program->block[BLOCK_EVAL].graph,
                    &(RefIO){.user = &b, .input = give, .output = take});
     double total = 0, right = 0, loss = 0, counted = 0;
     for (int64_t i = 0; i < valid * 15; i++) total += x[i];
@@ -161,8 +161,9 @@ static RefTensor run_infer(const char *source, const char *mesh, bool ranks) {
   compile_clean(&c, source, mesh);
   begin();
   Store store = {ARENA_ARRAY(&c.arena, RefTensor, c.program->vars.len + 1)};
-  ref_eval_graph(&ctx, &c.arena, c.program->init, &(RefIO){.user = &store, .assign = store_var});
-  const Graph *g = c.program->infer.graph;
+  ref_eval_graph(&ctx, &c.arena, c.program->block[BLOCK_INIT].graph,
+                 &(RefIO){.user = &store, .assign = store_var});
+  const Graph *g = c.program->block[BLOCK_INFER].graph;
   RefIO io = {.user = &store, .read = read_var};
   ValueId result = 0;
   for (NodeId id = 1; id < g->nodes.len; id++)
@@ -241,7 +242,8 @@ START_TEST(initial_values) {
                 NULL);
   begin();
   Store store = {ARENA_ARRAY(&c.arena, RefTensor, 8)};
-  ref_eval_graph(&ctx, &c.arena, c.program->init, &(RefIO){.user = &store, .assign = store_var});
+  ref_eval_graph(&ctx, &c.arena, c.program->block[BLOCK_INIT].graph,
+                 &(RefIO){.user = &store, .assign = store_var});
   double xavier = sqrt(6.0 / 300), kaiming = sqrt(2.0 / 100), linear = 1 / sqrt(100.0);
   const struct {
     double mean, std, low, high;

@@ -48,7 +48,7 @@ static void batch_begin(Batch *b, const Mesh *mesh, uint64_t rng) {
   Interner *names = ARENA_NEW(&b->arena, Interner);
   interner_init(names, &b->arena);
   b->program.names = names;
-  b->program.eval.graph = graph_new(&b->arena, "eval");
+  b->program.block[BLOCK_EVAL].graph = graph_new(&b->arena, "eval");
   b->mesh = mesh;
   memset(&b->trials, 0, sizeof b->trials);
   b->ctx = (RefContext){.arena = &b->arena, .seed = SEED, .step = STEP, .round_casts = true};
@@ -69,7 +69,7 @@ static uint32_t add_var(Batch *b, const TensorType *type) {
 }
 
 static ValueId add_operand(Batch *b, Trial *t, const InferResult *row, uint32_t i) {
-  Graph *g = b->program.eval.graph;
+  Graph *g = b->program.block[BLOCK_EVAL].graph;
   const Operand *o = &t->node.operands[i];
   NodeId id;
   if (o->is_const) {
@@ -119,7 +119,7 @@ static bool draw(Batch *b, Trial *t, const InferResult *row) {
 }
 
 static void add_trial(Batch *b, const ExampleNode *node, const InferResult *row) {
-  Graph *g = b->program.eval.graph;
+  Graph *g = b->program.block[BLOCK_EVAL].graph;
   Trial t = {.node = *node, .nresults = row->nresults};
   if (row->nresults == 0 || !row->results[0].mesh || !draw(b, &t, row)) return;
   ValueId operands[EXAMPLE_MAX_OPERANDS];
@@ -272,8 +272,8 @@ static void batch_end(Batch *b) {
     ck_assert_msg(fault == NULL, "%s", fault);
     KernelSet kernels = {0};
     FuseOptions options = {.enabled = b->fuse};
-    FusedProgram *fused[4] = {NULL, NULL, NULL, NULL};
-    fused[2] = fuse_run(&b->arena, b->program.eval.graph, &kernels, &options);
+    FusedProgram *fused[BLOCK_COUNT] = {NULL};
+    fused[BLOCK_EVAL] = fuse_run(&b->arena, b->program.block[BLOCK_EVAL].graph, &kernels, &options);
     PlanOptions plan_options = {.path = "t.dtm", .compiler = "test", .reuse = b->reuse};
     Plan *plan = plan_run(&b->arena, &b->program, fused, kernels.kernels.len, &plan_options);
     Jit jit = jit_load(&b->arena, kernels.kernels.data, kernels.kernels.len, NULL);

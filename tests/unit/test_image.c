@@ -15,14 +15,14 @@ static Plan *small_plan(Arena *arena) {
   type.layout.at[0].kind = PLACE_SHARD;
   VEC_PUSH(arena, &program->vars,
            (Var){.kind = VAR_PARAM, .name = "layers.0.w", .chunks = 1, .type = type});
-  Graph *g = program->init = graph_new(arena, "init");
+  Graph *g = program->block[BLOCK_INIT].graph = graph_new(arena, "init");
   const Attr full[] = {ATTR_T(TYPE, &type), ATTR_F(VALUE, 3)}, var = ATTR_I(VAR, 0);
   ValueId v = node_result(
       graph_node(g, graph_add(g, OP_FULL, NULL, 0, full, 2, &type, 1, (Span){0}, 0)), 0);
   graph_add(g, OP_ASSIGN, &v, 1, &var, 1, NULL, 0, (Span){0}, 0);
   KernelSet kernels = {0};
   const FuseOptions fuse = {.enabled = true};
-  FusedProgram *fused[4] = {fuse_run(arena, g, &kernels, &fuse), NULL, NULL, NULL};
+  FusedProgram *fused[BLOCK_COUNT] = {fuse_run(arena, g, &kernels, &fuse)};
   const PlanOptions options = {.path = "/t.dtm", .compiler = "test", .reuse = true};
   return plan_run(arena, program, fused, kernels.kernels.len, &options);
 }

@@ -42,7 +42,7 @@ static void teardown(void) {
 START_TEST(train_and_eval) {
   compile_clean(&c, MLP, NULL);
   const Program *p = c.program;
-  const Graph *train = p->train.graph, *eval = p->eval.graph;
+  const Graph *train = p->block[BLOCK_TRAIN].graph, *eval = p->block[BLOCK_EVAL].graph;
   ck_assert_uint_eq(p->vars.len, 4);
   static const char *const vars[][2] = {{"up.weight", "f32[16@tp, 12]"},
                                         {"up.bias", "f32[16@tp]"},
@@ -61,29 +61,29 @@ START_TEST(train_and_eval) {
   ck_assert_uint_eq(count_nodes(train, OP_REDISTRIBUTE), 2); /* after down; of the loss */
   ck_assert_uint_eq(count_nodes(train, OP_OUTPUT), 1);
   ck_assert_uint_eq(count_nodes(train, OP_EXP), 0); /* nothing needs `unused` */
-  ck_assert_uint_eq(count_nodes(p->init, OP_ASSIGN), 4);
+  ck_assert_uint_eq(count_nodes(p->block[BLOCK_INIT].graph, OP_ASSIGN), 4);
   ck_assert_uint_eq(count_nodes(eval, OP_DROPOUT), 0);
   ck_assert_uint_eq(count_nodes(eval, OP_READ), 4);
 
-  const RunSettings *s = &p->train.settings;
+  const RunSettings *s = &p->block[BLOCK_TRAIN].settings;
   ck_assert_int_eq(s->steps, 50);
   ck_assert_int_eq(s->accumulate, 2);
   ck_assert_int_eq(s->save_every, 10);
   ck_assert_int_eq(s->eval_every, 0);
   ck_assert_str_eq(s->save, "m.safetensors");
   ck_assert(s->shuffle && s->drop_last && s->seed == 7 && p->seed == 7);
-  const OptimizerSpec *o = &p->train.optimizer;
+  const OptimizerSpec *o = &p->block[BLOCK_TRAIN].optimizer;
   ck_assert_str_eq(o->kind, "adamw");
   ck_assert(o->beta1 == 0.8 && o->beta2 == 0.95 && o->eps == 1e-8 && o->weight_decay == 0.1);
   ck_assert(o->clip_norm == 2);
   ck_assert_str_eq(type_print(&c.arena, value_type(train, o->lr)), "f32[]");
-  ck_assert_int_eq(p->train.data.data[1].below, 10);
+  ck_assert_int_eq(p->block[BLOCK_TRAIN].data.data[1].below, 10);
 }
 END_TEST
 
 START_TEST(eval_outputs) {
   compile_clean(&c, MLP, NULL);
-  const ProgramBlock *eval = &c.program->eval;
+  const ProgramBlock *eval = &c.program->block[BLOCK_EVAL];
   static const char *const roles[][2] = {
       {"accuracy", "sum"}, {"accuracy", "count"}, {"loss", "sum"}, {"loss", "count"}};
   uint32_t n = 0;
@@ -158,8 +158,8 @@ START_TEST(random_numbers_do_not_depend_on_the_mesh) {
   uint32_t n = 0;
   for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
     compile_clean(&c, MLP, meshes[i]);
-    uint32_t k = instances(c.program->init, now);
-    k += instances(c.program->train.graph, now + k);
+    uint32_t k = instances(c.program->block[BLOCK_INIT].graph, now);
+    k += instances(c.program->block[BLOCK_TRAIN].graph, now + k);
     if (i == 0) {
       n = k;
       memcpy(first, now, sizeof first);
@@ -181,7 +181,8 @@ START_TEST(two_draws_differ) {
                 "  print(dropout(a, 0.5) + b)\n}\n",
                 NULL);
   int64_t n[4];
-  ck_assert_uint_eq(instances(c.program->infer.graph, n), 2); /* dropout acts in training only */
+  ck_assert_uint_eq(instances(c.program->block[BLOCK_INFER].graph, n),
+                    2); /* dropout acts in training only */
   ck_assert_int_ne(n[0], n[1]);
 }
 END_TEST
@@ -191,7 +192,8 @@ static void check_types(const char *source, const char *const expected[][2], siz
   compile_text(&c, source, NULL, NULL);
   ck_assert_msg(c.sink.errors == 0, "%s", compile_messages(&c));
   for (size_t i = 0; i < n; i++)
-    ck_assert_str_eq(type_of_name(&c, c.program->infer.graph, expected[i][0]), expected[i][1]);
+    ck_assert_str_eq(type_of_name(&c, c.program->block[BLOCK_INFER].graph, expected[i][0]),
+                     expected[i][1]);
 }
 
 START_TEST(redistribute_forms) {
@@ -235,7 +237,7 @@ START_TEST(redistribute_to_the_same_is_nothing) {
                 "  print(y.redistribute(tp: Replicate, dp: Replicate))\n"
                 "}\n",
                 NULL);
-  ck_assert_uint_eq(count_nodes(c.program->infer.graph, OP_REDISTRIBUTE), 1);
+  ck_assert_uint_eq(count_nodes(c.program->block[BLOCK_INFER].graph, OP_REDISTRIBUTE), 1);
 }
 END_TEST
 
@@ -323,7 +325,7 @@ START_TEST(calls_of_operators) {
              cases[i].call);
     compile_text(&c, source, NULL, NULL);
     ck_assert_msg(c.sink.errors == 0, "%s: %s", cases[i].call, compile_messages(&c));
-    const Graph *g = c.program->infer.graph;
+    const Graph *g = c.program->block[BLOCK_INFER].graph;
     ck_assert_msg(strcmp(type_of_name(&c, g, "y"), cases[i].type) == 0, "%s is %s", cases[i].call,
                   type_of_name(&c, g, "y"));
     ValueId v = 1;
@@ -358,7 +360,7 @@ START_TEST(derivation) {
       "  print(y * n)\n"
       "}\n";
   compile_clean(&c, source, NULL);
-  const Graph *g = c.program->infer.graph;
+  const Graph *g = c.program->block[BLOCK_INFER].graph;
   ck_assert_str_eq(type_print(&c.arena, &c.program->vars.data[0].type), "f32[6@tp, 8]");
   ck_assert_str_eq(type_of_name(&c, g, "y"), "f32[8@dp, 6]");
   ck_assert_uint_eq(count_nodes(g, OP_GELU), 1); /* overridden, also where the base calls it */
@@ -427,8 +429,8 @@ START_TEST(two_models_have_prefixes_and_ties_are_one) {
   ck_assert_uint_eq(c.program->vars.len, 2);
   ck_assert_str_eq(c.program->vars.data[0].name, "a.embed.weight");
   ck_assert_str_eq(c.program->vars.data[1].name, "b.embed.weight");
-  ck_assert_uint_eq(count_nodes(c.program->infer.graph, OP_READ), 2);
-  ck_assert_uint_eq(count_nodes(c.program->infer.graph, OP_LINEAR), 2);
+  ck_assert_uint_eq(count_nodes(c.program->block[BLOCK_INFER].graph, OP_READ), 2);
+  ck_assert_uint_eq(count_nodes(c.program->block[BLOCK_INFER].graph, OP_LINEAR), 2);
 }
 END_TEST
 
@@ -445,8 +447,8 @@ START_TEST(eval_may_build_the_model_again) {
                 "}\n",
                 NULL);
   ck_assert_uint_eq(c.program->vars.len, 2);
-  ck_assert_uint_eq(count_nodes(c.program->init, OP_ASSIGN), 2);
-  ck_assert_uint_eq(count_nodes(c.program->eval.graph, OP_READ), 2);
+  ck_assert_uint_eq(count_nodes(c.program->block[BLOCK_INIT].graph, OP_ASSIGN), 2);
+  ck_assert_uint_eq(count_nodes(c.program->block[BLOCK_EVAL].graph, OP_READ), 2);
 }
 END_TEST
 
@@ -454,7 +456,8 @@ START_TEST(widened) {
   SemaOptions o = {.widen = true};
   compile_text(&c, MLP, NULL, &o);
   ck_assert_msg(c.sink.errors == 0, "%s", compile_messages(&c));
-  const Graph *graphs[] = {c.program->init, c.program->train.graph, c.program->eval.graph};
+  const Graph *graphs[] = {c.program->block[BLOCK_INIT].graph, c.program->block[BLOCK_TRAIN].graph,
+                           c.program->block[BLOCK_EVAL].graph};
   for (int k = 0; k < 3; k++)
     for (ValueId v = 1; v < graphs[k]->values.len; v++)
       ck_assert_int_ne(value_type(graphs[k], v)->dtype, DT_F32);
@@ -477,7 +480,7 @@ START_TEST(graph_grows_with_layers_alone) {
                  "infer {\n  model m = Net()\n  print(m(zeros(f32[4@dp, 16])))\n}\n",
                  NULL, &o);
     ck_assert_msg(c.sink.errors == 0, "%s", compile_messages(&c));
-    size[i] = c.program->infer.graph->nodes.len;
+    size[i] = c.program->block[BLOCK_INFER].graph->nodes.len;
     if (i < 2) compile_free(&c);
   }
   uint32_t each = size[1] - size[0];
@@ -562,8 +565,8 @@ START_TEST(buffers_change_in_training_only) {
                 "  loss mean(m(x))\n  optimizer sgd(lr = 0.1)\n}\n"
                 "eval {\n  data x = npy(\"x\", f32[8, 4])\n  metric a = mean(m(x))\n}\n",
                 NULL);
-  ck_assert_uint_eq(count_nodes(c.program->train.graph, OP_ASSIGN), 1);
-  ck_assert_uint_eq(count_nodes(c.program->eval.graph, OP_ASSIGN), 0);
+  ck_assert_uint_eq(count_nodes(c.program->block[BLOCK_TRAIN].graph, OP_ASSIGN), 1);
+  ck_assert_uint_eq(count_nodes(c.program->block[BLOCK_EVAL].graph, OP_ASSIGN), 0);
 }
 END_TEST
 
