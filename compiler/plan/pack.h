@@ -8,11 +8,13 @@
 typedef struct PackItem {
   uint64_t size;        /* bytes, a multiple of the alignment; 0 = takes no space */
   uint32_t first, last; /* first <= last */
+  uint64_t where;       /* bit set of the groups of ranks that have it; 0 = all ranks */
   uint64_t offset;      /* result */
 } PackItem;
 
-/* Gives every item an offset so that no two that are alive at once overlap. Returns the height.
- * *bound = the largest sum of sizes alive at one step, which no packing can beat. */
+/* Gives every item an offset so that no two that are alive at once on one rank overlap. Returns the
+ * height. *bound = the largest sum of sizes alive at one step on one rank, which no packing can
+ * beat. */
 uint64_t pack_items(Arena *arena, PackItem *items, uint32_t n, uint64_t *bound);
 
 #endif

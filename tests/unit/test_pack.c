@@ -13,6 +13,21 @@ static uint32_t below(uint32_t n) {
   return (uint32_t)(state >> 33) % n;
 }
 
+/* The largest sum of sizes alive at one step on one of 64 groups of ranks, by brute force. */
+static uint64_t largest_live(const PackItem *items, uint32_t n) {
+  uint64_t most = 0;
+  for (uint32_t at = 0; at < n; at++) /* the sum grows only where an item begins */
+    for (int group = 0; group < 64; group++) {
+      uint64_t live = 0;
+      for (uint32_t i = 0; i < n; i++)
+        if (items[i].first <= items[at].first && items[at].first <= items[i].last &&
+            (!items[i].where || items[i].where >> group & 1))
+          live += items[i].size;
+      if (live > most) most = live;
+    }
+  return most;
+}
+
 static void check_packing(const PackItem *items, uint32_t n, uint64_t height, uint64_t bound) {
   uint64_t top = 0;
   for (uint32_t i = 0; i < n; i++) {
@@ -20,9 +35,10 @@ static void check_packing(const PackItem *items, uint32_t n, uint64_t height, ui
     if (items[i].offset + items[i].size > top) top = items[i].offset + items[i].size;
     for (uint32_t j = 0; j < i; j++) {
       const PackItem *a = &items[i], *b = &items[j];
-      bool together = a->first <= b->last && b->first <= a->last;
+      bool together = a->first <= b->last && b->first <= a->last &&
+                      (!a->where || !b->where || (a->where & b->where));
       bool overlap = a->offset < b->offset + b->size && b->offset < a->offset + a->size;
-      ck_assert_msg(b->size == 0 || !together || !overlap, "items %u and %u overlap", i, j);
+      if (b->size && together && overlap) ck_abort_msg("items %u and %u overlap", i, j);
     }
   }
   ck_assert_uint_eq(top, height);
@@ -30,19 +46,38 @@ static void check_packing(const PackItem *items, uint32_t n, uint64_t height, ui
 }
 
 START_TEST(nothing_overlaps) {
-  for (int round = 0; round < 40; round++) {
+  for (int round = 0; round < 120; round++) {
     Arena arena;
     arena_init(&arena);
     PackItem items[120];
-    uint32_t n = below(120);
+    uint32_t n = below(120), groups = below(5);
     for (uint32_t i = 0; i < n; i++) {
       uint32_t first = below(60);
       items[i] = (PackItem){.size = 64 * below(20), .first = first, .last = first + below(30)};
+      if (groups && below(3)) items[i].where = (uint64_t)(1 + below((1u << groups) - 1)) << 13;
     }
     uint64_t bound, height = pack_items(&arena, items, n, &bound);
     check_packing(items, n, height, bound);
+    ck_assert_uint_eq(bound, largest_live(items, n));
     arena_free(&arena);
   }
+}
+END_TEST
+
+/* Buffers of ranks that have nothing else in common lie over each other. */
+START_TEST(groups_share) {
+  Arena arena;
+  arena_init(&arena);
+  PackItem items[] = {{.size = 640, .first = 0, .last = 9, .where = 1},
+                      {.size = 128, .first = 0, .last = 9, .where = 2},
+                      {.size = 512, .first = 3, .last = 9, .where = 2},
+                      {.size = 64, .first = 0, .last = 9},
+                      {.size = 64, .first = 2, .last = 2, .where = 3}};
+  uint64_t bound, height = pack_items(&arena, items, 5, &bound);
+  check_packing(items, 5, height, bound);
+  ck_assert_uint_eq(bound, 768);
+  ck_assert_uint_eq(height, 768);
+  arena_free(&arena);
 }
 END_TEST
 
@@ -65,13 +100,13 @@ static uint32_t training(PackItem *items, uint32_t layers, bool late) {
   return n;
 }
 
-/* On the mean far below 2 %; single hard instances may need a longer search than is worth it. */
+/* The goal is 2 %; on the mean a packing is far nearer. */
 START_TEST(near_the_bound) {
   double sum = 0;
   int count = 0;
   for (uint32_t layers = 2; layers <= 200; layers = layers * 2 + 1)
     for (int late = 0; late < 2; late++)
-      for (int round = 0; round < 3; round++) {
+      for (int round = 0; round < 12; round++) {
         static PackItem items[4096];
         Arena arena;
         arena_init(&arena);
@@ -79,12 +114,12 @@ START_TEST(near_the_bound) {
         uint64_t bound, height = pack_items(&arena, items, n, &bound);
         check_packing(items, n, height, bound);
         double ratio = (double)height / (double)bound;
-        ck_assert_msg(ratio <= 1.04, "%u layers: %.4f", layers, ratio);
+        ck_assert_msg(ratio <= 1.02, "%u layers: %.4f", layers, ratio);
         sum += ratio;
         count++;
         arena_free(&arena);
       }
-  ck_assert_double_le(sum / count, 1.01);
+  ck_assert_double_le(sum / count, 1.002);
 }
 END_TEST
 
@@ -107,6 +142,7 @@ int main(void) {
   TCase *tc = tcase_create("pack");
   tcase_set_timeout(tc, 60);
   tcase_add_test(tc, nothing_overlaps);
+  tcase_add_test(tc, groups_share);
   tcase_add_test(tc, near_the_bound);
   tcase_add_test(tc, equal_input_equal_output);
   suite_add_tcase(suite, tc);
