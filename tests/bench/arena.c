@@ -1,0 +1,124 @@
+/* How near the memory plan comes to its bound, and what planning costs.
+ *
+ *   bench_arena [--write=FOLDER] [--seed=N] [--count=N] [FILE.dtm ...]
+ *
+ * One row per program block with buffers: the height of the arena above the variables over the
+ * largest sum of buffers that are alive at once, which no plan can beat. Programs: the files given
+ * (the samples), then generated ones, which --write keeps as files. Everything is compiled in this
+ * process, as dtmc does it; planning times are the minimum of several.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "driver/pipeline.h"
+#include "programs.h"
+
+enum { REPEATS = 5 };
+
+typedef struct Totals {
+  uint32_t rows, above;
+  double sum, worst;
+} Totals;
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool write_text(const char *path, const char *text) {
+  FILE *f = fopen(path, "w");
+  if (!f) return false;
+  bool ok = fputs(text, f) >= 0;
+  return fclose(f) == 0 && ok;
+}
+
+/* The rows of one program. `what` names it, `about` describes it. */
+static bool rows(const char *dtmc_stdlib, const char *path, const char *what, const char *about,
+                 Totals *totals) {
+  static const char *const blocks[NBLOCKS] = {"init", "train", "eval", "infer"};
+  Session s = {.stdlib = dtmc_stdlib};
+  arena_init(&s.arena);
+  interner_init(&s.names, &s.arena);
+  sources_init(&s.sources, &s.arena);
+  diag_init(&s.sink, &s.arena, &s.sources);
+  Compilation c = {.session = &s, .plans = plan_cache_new(&s.arena)};
+  if (!session_sema_options(&s, path, NULL, &c.sema) || !pipeline_run(&c, STAGE_PLAN)) {
+    diag_render(&s.sink, stderr, DIAG_TEXT, false);
+    arena_free(&s.arena);
+    return false;
+  }
+  const PlanOptions options = {.path = path, .compiler = "bench", .reuse = true};
+  double best = 1e9;
+  for (int r = 0; r < REPEATS; r++) {
+    Arena arena;
+    arena_init(&arena);
+    double begin = now();
+    plan_run(&arena, c.program, c.fused, c.kernels.kernels.len, &options);
+    double t = now() - begin;
+    if (t < best) best = t;
+    arena_free(&arena);
+  }
+  for (int b = 0; b < NBLOCKS; b++) {
+    const PlanReport *report = &c.plan->blocks[b];
+    if (!report->present || report->live_bound == 0) continue;
+    double ratio = (double)report->height / (double)report->live_bound;
+    printf("%-22s %-6s %7u %12.1f %12.1f %8.4f", what, blocks[b], report->actions,
+           (double)report->live_bound / 1024, (double)report->height / 1024, ratio);
+    if (b == 1) printf(" %9.2f  %s", 1e3 * best, about);
+    printf("\n");
+    totals->rows++;
+    totals->above += ratio > 1.02;
+    totals->sum += ratio;
+    if (ratio > totals->worst) totals->worst = ratio;
+  }
+  arena_free(&s.arena);
+  return true;
+}
+
+int main(int argc, char **argv) {
+  const char *folder = NULL;
+  uint64_t seed = 1;
+  uint32_t count = 20;
+  Totals totals = {0};
+  bool ok = true;
+  printf("%-22s %-6s %7s %12s %12s %8s %9s  %s\n", "program", "block", "actions", "live KiB",
+         "height KiB", "ratio", "plan ms", "");
+  for (int i = 1; i < argc; i++) {
+    if (strncmp(argv[i], "--write=", 8) == 0)
+      folder = argv[i] + 8;
+    else if (strncmp(argv[i], "--seed=", 7) == 0)
+      seed = strtoull(argv[i] + 7, NULL, 10);
+    else if (strncmp(argv[i], "--count=", 8) == 0)
+      count = (uint32_t)strtoul(argv[i] + 8, NULL, 10);
+    else {
+      const char *slash = strrchr(argv[i], '/');
+      ok &= rows(DTM_STDLIB, argv[i], slash ? slash + 1 : argv[i], "", &totals);
+    }
+  }
+  char made[] = "/tmp/dtm-bench-XXXXXX";
+  if (!folder && !mkdtemp(made)) {
+    perror(made);
+    return 1;
+  }
+  for (uint32_t n = 0; n < count; n++) {
+    Arena arena;
+    arena_init(&arena);
+    GeneratedProgram p = generate_program(&arena, seed, n);
+    char *path = arena_printf(&arena, "%s/%s-%u.dtm", folder ? folder : made, p.family, n);
+    if (!write_text(path, p.text)) {
+      perror(path);
+      return 1;
+    }
+    ok &= rows(DTM_STDLIB, path, strrchr(path, '/') + 1, p.about, &totals);
+    if (!folder) unlink(path);
+    arena_free(&arena);
+  }
+  if (!folder) rmdir(made);
+  printf("%u rows: mean %.4f, worst %.4f, above 1.02: %u\n", totals.rows, totals.sum / totals.rows,
+         totals.worst, totals.above);
+  return ok ? 0 : 1;
+}
