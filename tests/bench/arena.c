@@ -39,7 +39,7 @@ static bool write_text(const char *path, const char *text) {
 /* The rows of one program. `what` names it, `about` describes it. */
 static bool rows(const char *dtmc_stdlib, const char *path, const char *what, const char *about,
                  Totals *totals) {
-  static const char *const blocks[NBLOCKS] = {"init", "train", "eval", "infer"};
+
   Session s = {.stdlib = dtmc_stdlib};
   arena_init(&s.arena);
   interner_init(&s.names, &s.arena);
@@ -62,13 +62,13 @@ static bool rows(const char *dtmc_stdlib, const char *path, const char *what, co
     if (t < best) best = t;
     arena_free(&arena);
   }
-  for (int b = 0; b < NBLOCKS; b++) {
+  for (int b = 0; b < BLOCK_COUNT; b++) {
     const PlanReport *report = &c.plan->blocks[b];
     if (!report->present || report->live_bound == 0) continue;
     double ratio = (double)report->height / (double)report->live_bound;
-    printf("%-22s %-6s %7u %12.1f %12.1f %8.4f", what, blocks[b], report->actions,
+    printf("%-22s %-6s %7u %12.1f %12.1f %8.4f", what, block_name((BlockKind)b), report->actions,
            (double)report->live_bound / 1024, (double)report->height / 1024, ratio);
-    if (b == 1) printf(" %9.2f  %s", 1e3 * best, about);
+    if (b == BLOCK_TRAIN) printf(" %9.2f  %s", 1e3 * best, about);
     printf("\n");
     totals->rows++;
     totals->above += ratio > 1.02;
