@@ -199,3 +199,13 @@ unsigned edit_distance(const char *a, const char *b, unsigned limit) {
   }
   return row[lb] <= limit ? row[lb] : limit + 1;
 }
+
+const char *bytes_print(Arena *arena, int64_t bytes) {
+  static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
+  if (bytes < 1024) return arena_printf(arena, "%lld B", (long long)bytes);
+  double n = (double)bytes / 1024;
+  size_t u = 0;
+  /* 1023.95 and more would print as 1024.0 of the smaller unit. */
+  for (; n >= 1023.95 && u + 1 < sizeof units / sizeof *units; u++) n /= 1024;
+  return arena_printf(arena, "%.1f %s", n, units[u]);
+}

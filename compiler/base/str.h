@@ -55,6 +55,9 @@ void strbuf_puts(StrBuf *sb, const char *s);
 void strbuf_put_n(StrBuf *sb, const char *s, size_t n);
 void strbuf_printf(StrBuf *sb, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* "512 B", "1.0 KiB": a size for people. */
+const char *bytes_print(Arena *arena, int64_t bytes);
+
 /* For tables in memory; free to change. */
 uint64_t hash_bytes(const void *data, size_t n, uint64_t seed);
 /* For values that leave the process: random streams of parameters, SARIF fingerprints. Never changes

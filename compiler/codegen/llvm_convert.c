@@ -85,8 +85,8 @@ static LLVMValueRef to_f8(Emitter *e, LLVMValueRef x, int mantissa, int bias, in
       LLVMBuildFAdd(e->builder, ll_float_of(e, mag), ll_float_of(e, ci(u, magic)), "");
   tiny = bin(e, LLVMSub, ll_bits(e, tiny), ci(u, magic));
   LLVMValueRef odd = bin(e, LLVMAnd, bin(e, LLVMLShr, mag, ci(u, drop)), ci(u, 1));
-  LLVMValueRef r =
-      bin(e, LLVMAdd, mag, ci(u, ((int64_t)(bias - 127) << 23) + ((int64_t)1 << (drop - 1)) - 1));
+  LLVMValueRef r = bin(e, LLVMAdd, mag,
+                       ci(u, (int64_t)(bias - 127) * (1 << 23) + ((int64_t)1 << (drop - 1)) - 1));
   r = bin(e, LLVMLShr, bin(e, LLVMAdd, r, odd), ci(u, drop));
   r = ll_select(e, icmp(e, LLVMIntULT, mag, ci(u, (int64_t)(127 - bias + 1) << 23)), tiny, r);
   r = ll_select(e, icmp(e, LLVMIntUGE, mag, ci(u, limit)), ci(u, over), r);

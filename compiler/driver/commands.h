@@ -9,4 +9,8 @@ int command_check(Session *s);
 int command_explain(Session *s);
 int command_fmt(Session *s);
 
+/* `explain tensor`: how a tensor of the program at `path` is cut over its mesh; all tensors are
+ * listed when `name` is NULL. */
+int explain_tensor(Session *s, const char *name, const char *path);
+
 #endif

@@ -1,4 +1,4 @@
-/* `dtmc explain`: a diagnostic by its code, the placements of an operator. */
+/* `dtmc explain`: a diagnostic by its code, the placements of an operator, how a tensor is cut. */
 #include <string.h>
 
 #include "driver/commands.h"
@@ -54,15 +54,40 @@ static int explain_operator(Session *s, const char *name) {
   return EXIT_USAGE;
 }
 
+/* Options that only `explain tensor` has a use for; false after a report. */
+static bool only_about_tensors(const Session *s) {
+  static const struct {
+    OptionId id;
+    const char *name;
+  } options[] = {{OPT_OUTPUT, "--output"}, {OPT_DEFINE, "--define"},   {OPT_MESH, "--mesh"},
+                 {OPT_RANKS, "--ranks"},   {OPT_INCLUDE, "--include"}, {OPT_FORMAT, "--format"}};
+  for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+    if (!option_given(&s->options, options[i].id)) continue;
+    fprintf(stderr, "dtmc: of what explain tells, option %s belongs to `explain tensor` only\n",
+            options[i].name);
+    return false;
+  }
+  return true;
+}
+
 int command_explain(Session *s) {
   const StringList *words = &s->options.operands;
   bool list = option_given(&s->options, OPT_LIST);
-  bool about_op = words->len && strcmp(words->data[0], "op") == 0;
+  const char *about = words->len ? words->data[0] : "";
+  if (strcmp(about, "tensor") == 0) {
+    if (words->len == (list ? 2 : 3))
+      return explain_tensor(s, list ? NULL : words->data[1], words->data[words->len - 1]);
+    fprintf(stderr, "dtmc: explain tensor takes a name and a program (dtmc explain tensor "
+                    "fc1.weight FILE.dtm), or --list and a program\n");
+    return EXIT_USAGE;
+  }
+  if (!only_about_tensors(s)) return EXIT_USAGE;
+  bool about_op = strcmp(about, "op") == 0;
   if (list) return about_op ? list_operators() : list_diagnostics(s);
   if (about_op && words->len == 1) return print_reference(s);
   if (about_op && words->len == 2) return explain_operator(s, words->data[1]);
   if (!about_op && words->len == 1) return explain_code(s, words->data[0]);
-  fprintf(stderr, "dtmc: explain takes a code (dtmc explain DTM2004) or an operator (dtmc explain "
-                  "op linear)\n");
+  fprintf(stderr, "dtmc: explain takes a code (dtmc explain DTM2004), an operator (dtmc explain "
+                  "op linear) or a tensor (dtmc explain tensor fc1.weight FILE.dtm)\n");
   return EXIT_USAGE;
 }

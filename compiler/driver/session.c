@@ -16,23 +16,35 @@ static bool choose_format(Session *s) {
   static const struct {
     const char *name;
     DiagFormat format;
-  } formats[] = {
-      {"text", DIAG_TEXT}, {"json", DIAG_JSON}, {"sarif", DIAG_SARIF}, {"github", DIAG_GITHUB}};
+    unsigned commands;
+  } formats[] = {{"text", DIAG_TEXT, CMD_ALL},
+                 {"json", DIAG_JSON, CMD_COMPILE | CMD_CHECK},
+                 {"sarif", DIAG_SARIF, CMD_COMPILE | CMD_CHECK},
+                 {"github", DIAG_GITHUB, CMD_COMPILE | CMD_CHECK},
+                 {"json", DIAG_TEXT, CMD_EXPLAIN}, /* the answer; what is wrong stays text */
+                 {"svg", DIAG_TEXT, CMD_EXPLAIN}};
   const char *name = option_value(&s->options, OPT_FORMAT, "text");
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
-    if (strcmp(formats[i].name, name) == 0) {
+    if (strcmp(formats[i].name, name) == 0 && (formats[i].commands & s->options.command)) {
       s->format = formats[i].format;
       return true;
     }
-  return usage("--format", name, "text, json, sarif or github");
+  return usage("--format", name,
+               s->options.command == CMD_EXPLAIN ? "text, json or svg"
+                                                 : "text, json, sarif or github");
+}
+
+bool session_color(const Session *s, int descriptor) {
+  const char *when = option_value(&s->options, OPT_COLOR, "auto"), *no = getenv("NO_COLOR");
+  if (strcmp(when, "never") == 0 || (no && *no)) return false;
+  return strcmp(when, "always") == 0 || isatty(descriptor);
 }
 
 static bool choose_color(Session *s) {
-  const char *when = option_value(&s->options, OPT_COLOR, "auto"), *no = getenv("NO_COLOR");
-  bool never = strcmp(when, "never") == 0, always = strcmp(when, "always") == 0;
-  if (!never && !always && strcmp(when, "auto") != 0)
+  const char *when = option_value(&s->options, OPT_COLOR, "auto");
+  if (strcmp(when, "never") != 0 && strcmp(when, "always") != 0 && strcmp(when, "auto") != 0)
     return usage("--color", when, "auto, always or never");
-  s->color = !never && !(no && *no) && (always || isatty(STDERR_FILENO));
+  s->color = session_color(s, STDERR_FILENO);
   return true;
 }
 

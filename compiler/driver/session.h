@@ -22,6 +22,8 @@ typedef struct Session {
 
 /* Options must be parsed. False after a usage error, which is printed. */
 bool session_init(Session *s);
+/* Whether text on this descriptor may be coloured: --color, NO_COLOR, else whether it is a terminal. */
+bool session_color(const Session *s, int descriptor);
 /* Renders all diagnostics and returns EXIT_OK or EXIT_ERRORS. */
 int session_finish(Session *s);
 /* A new cache of plans, costed as --topology says. */

@@ -162,6 +162,7 @@ typedef struct Program {
   Interner *names;
   Sources *sources;
   const char *path; /* of the main .dtm file */
+  const char *model; /* the one model, whose name is no part of those of its variables; or NULL */
   const Mesh *world;
   VEC(const Mesh *) meshes;
   VEC(Var) vars;

@@ -4,16 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *place_bytes(Arena *arena, int64_t bytes) {
-  static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
-  if (bytes < 1024) return arena_printf(arena, "%lld B", (long long)bytes);
-  double n = (double)bytes / 1024;
-  size_t u = 0;
-  /* 1023.95 and more would print as 1024.0 of the smaller unit. */
-  for (; n >= 1023.95 && u + 1 < sizeof units / sizeof *units; u++) n /= 1024;
-  return arena_printf(arena, "%.1f %s", n, units[u]);
-}
-
 const char *place_step_name(Op op) {
   if (op == OP_ALL_GATHER) return "all-gather";
   if (op == OP_ALL_TO_ALL) return "all-to-all";
@@ -32,7 +22,7 @@ const char *place_describe(Arena *arena, const RedistributePlan *plan) {
     const PlanStep *s = &plan->steps[i];
     const char *name = place_step_name(s->op);
     if (!name || (s->bytes_received == 0 && s->bytes_sent == 0)) continue;
-    strbuf_printf(&sb, "%s%s %s", sb.len ? " + " : "", name, place_bytes(arena, s->bytes_received));
+    strbuf_printf(&sb, "%s%s %s", sb.len ? " + " : "", name, bytes_print(arena, s->bytes_received));
   }
   return sb.len ? sb.text : "none";
 }

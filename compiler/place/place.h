@@ -98,7 +98,5 @@ AbiMesh place_abi_mesh(const Mesh *mesh);
 const char *place_describe(Arena *arena, const RedistributePlan *plan);
 /* "all-gather"; NULL for a step that is local. */
 const char *place_step_name(Op op);
-/* "16.0 MiB", "640 B" */
-const char *place_bytes(Arena *arena, int64_t bytes);
 
 #endif

@@ -126,7 +126,7 @@ static const char *describe(Sema *s, const AutoBlock *block) {
     const char *name = block->bytes[op] ? place_step_name((Op)op) : NULL;
     if (!name) continue;
     strbuf_printf(&sb, "%s%s %s", any ? " + " : ", ", name,
-                  place_bytes(s->arena, block->bytes[op]));
+                  bytes_print(s->arena, block->bytes[op]));
     any = true;
   }
   if (block->inserted && !any) strbuf_puts(&sb, ", nothing moves");

@@ -155,7 +155,9 @@ static void line_model(Sema *s, const Line *line) {
   s->at.naming = true;
   s->at.graph = NULL; /* nothing is computed here */
   /* one model: checkpoint names are those within it; several: each under its own name */
-  s->at.path = line->block->nmodels > 1 ? line->stmt->as.setting.name : "";
+  const char *name = line->stmt->as.setting.name;
+  s->at.path = line->block->nmodels > 1 ? name : "";
+  if (line->block->nmodels == 1 && !s->program->model) s->program->model = name;
   Val v = line_value(s, line);
   s->at = saved;
   if (v.kind != VAL_POISON && v.kind != VAL_INSTANCE && v.kind != VAL_LIST) {
@@ -163,8 +165,8 @@ static void line_model(Sema *s, const Line *line) {
                val_kind_name(v));
     v = POISON;
   }
-  Binding *b = env_declare(s, line->block->env, line->stmt->as.setting.name, BIND_MEMBER, v,
-                           line->stmt->as.setting.name_span);
+  Binding *b =
+      env_declare(s, line->block->env, name, BIND_MEMBER, v, line->stmt->as.setting.name_span);
   b->used = true;
 }
 

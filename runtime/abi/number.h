@@ -100,6 +100,13 @@ static inline double abi_load(const void *p, uint32_t dtype, int64_t i) {
   return 0;
 }
 
+/* Towards zero; NaN gives 0, and what is out of range the nearest there is: as compiled kernels do.
+ */
+static inline int64_t abi_to_int(double v, int64_t low, int64_t high) {
+  if (v != v) return 0;
+  return v <= (double)low ? low : v >= (double)high ? high : (int64_t)v;
+}
+
 static inline void abi_store(void *p, uint32_t dtype, int64_t i, double v) {
   switch ((AbiDType)dtype) {
   case ABI_F64:
@@ -121,19 +128,19 @@ static inline void abi_store(void *p, uint32_t dtype, int64_t i, double v) {
     ((uint8_t *)p)[i] = (uint8_t)abi_to_small((float)v, 5, 2, 0);
     break;
   case ABI_I64:
-    ((int64_t *)p)[i] = (int64_t)v;
+    ((int64_t *)p)[i] = abi_to_int(v, INT64_MIN, INT64_MAX);
     break;
   case ABI_I32:
-    ((int32_t *)p)[i] = (int32_t)v;
+    ((int32_t *)p)[i] = (int32_t)abi_to_int(v, INT32_MIN, INT32_MAX);
     break;
   case ABI_I16:
-    ((int16_t *)p)[i] = (int16_t)v;
+    ((int16_t *)p)[i] = (int16_t)abi_to_int(v, INT16_MIN, INT16_MAX);
     break;
   case ABI_I8:
-    ((int8_t *)p)[i] = (int8_t)v;
+    ((int8_t *)p)[i] = (int8_t)abi_to_int(v, INT8_MIN, INT8_MAX);
     break;
   case ABI_U8:
-    ((uint8_t *)p)[i] = (uint8_t)v;
+    ((uint8_t *)p)[i] = (uint8_t)abi_to_int(v, 0, UINT8_MAX);
     break;
   case ABI_BOOL:
     ((uint8_t *)p)[i] = v != 0;

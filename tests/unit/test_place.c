@@ -161,7 +161,7 @@ START_TEST(sizes_in_words) {
                {16 << 20, "16.0 MiB"},
                {(int64_t)3 << 39, "1.5 TiB"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    ck_assert_str_eq(place_bytes(&arena, cases[i].n), cases[i].text);
+    ck_assert_str_eq(bytes_print(&arena, cases[i].n), cases[i].text);
 }
 END_TEST
 
