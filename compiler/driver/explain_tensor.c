@@ -103,10 +103,9 @@ static void collect_block(Session *s, const ProgramBlock *block, const char *nam
 }
 
 static void collect(Session *s, const Program *p, const char *name, ThingList *out) {
-  const ProgramBlock *blocks[] = {&p->train, &p->eval, &p->infer};
   collect_vars(s, p, name, out);
-  for (size_t b = 0; b < sizeof blocks / sizeof *blocks; b++)
-    collect_block(s, blocks[b], name, out);
+  for (int b = 0; b < BLOCK_COUNT; b++)
+    if (b != BLOCK_INIT) collect_block(s, &p->block[b], name, out);
 }
 
 /* Where some things have exactly the name, the others are not meant. */
