@@ -31,8 +31,7 @@ static ValueId blend(Grad *d, double a, ValueId x, double b, ValueId y) {
 /* 1 - beta^t for t = step + 1, in f64: in f32 the first steps lose four digits. */
 static ValueId bias_correction(Step *s, double beta) {
   Grad *d = &s->d;
-  TensorType type = {.dtype = DT_I64, .mesh = s->program->world};
-  ValueId step = grad_add(d, OP_STEP, NULL, 0, &ATTR_T(TYPE, &type), 1);
+  ValueId step = grad_add(d, OP_STEP, NULL, 0, NULL, 0); /* on every mesh */
   ValueId t = grad_binary(d, OP_ADD, grad_cast(d, step, DT_F64), f64_const(d, 1));
   ValueId power = grad_binary(d, OP_POW, f64_const(d, beta), t);
   return grad_binary(d, OP_SUB, f64_const(d, 1), power);

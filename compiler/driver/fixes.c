@@ -93,17 +93,30 @@ static int by_cost(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* ".redistribute(tp: Replicate)": the axes whose placement changes. */
+/* ".redistribute(tp: Replicate)": the mesh, then the axes whose placement changes. A placement that
+ * the new mesh has no dim for goes first. */
 static const char *call_text(Arena *arena, const FixCandidate *c) {
   StrBuf sb;
   strbuf_init(&sb, arena);
   strbuf_puts(&sb, ".redistribute(");
   bool first = true;
-  for (uint32_t a = 0; a < c->from.mesh->naxes; a++) {
+  TensorType from = c->from;
+  const Mesh *mesh = c->to.mesh;
+  for (uint32_t a = 0; mesh != from.mesh && a < from.mesh->naxes; a++) {
+    if (from.layout.at[a].kind == PLACE_REPLICATE || mesh_axis(mesh, from.mesh->axis[a]) >= 0)
+      continue;
+    strbuf_printf(&sb, "%s: Replicate, ", from.mesh->axis[a]);
+    layout_set(&from.layout, from.mesh, a, PLACE_REPLICATE, 0, REDUCE_NONE);
+  }
+  if (mesh != from.mesh) {
+    strbuf_printf(&sb, "mesh = %s", mesh->name);
+    type_to_mesh(&from, mesh);
+    first = false;
+  }
+  for (uint32_t a = 0; a < mesh->naxes; a++) {
     Place to = c->to.layout.at[a];
-    if (memcmp(&to, &c->from.layout.at[a], sizeof to) == 0) continue;
-    strbuf_printf(&sb, "%s%s: %s", first ? "" : ", ", c->from.mesh->axis[a],
-                  place_print(arena, to));
+    if (memcmp(&to, &from.layout.at[a], sizeof to) == 0) continue;
+    strbuf_printf(&sb, "%s%s: %s", first ? "" : ", ", mesh->axis[a], place_print(arena, to));
     first = false;
   }
   strbuf_putc(&sb, ')');

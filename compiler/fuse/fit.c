@@ -111,7 +111,7 @@ bool fuse_fits(Fuser *f, NodeId id, uint32_t group, Join *j) {
   const TensorType *t = fuse_iteration(f, id);
   if (k->nodes.len >= GROUP_MAX_NODES || k->reads.len + n->noperands > GROUP_MAX_READS)
     return false;
-  if (k->looped != (n->phase <= PHASE_BACKWARD)) return false;
+  if (k->mesh != t->mesh || k->looped != (n->phase <= PHASE_BACKWARD)) return false;
   for (uint32_t d = 0; d < t->rank; d++)
     j->map.at[d] = sym_extent(f->arena, f->p, t, d) == SYM_ONE ? DIM_UNIT : DIM_UNKNOWN;
   j->inner = k->inner;

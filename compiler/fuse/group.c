@@ -1,5 +1,7 @@
 /* Which kernel a node belongs to.
  *
+ * A group has one mesh: its kernel runs on the ranks of that mesh and on no others.
+ *
  * A group has a domain: the dims its kernel iterates over. Every node of it iterates over the whole
  * domain, over all but the inner dims (a value per row), or is a reduction between these. Nodes are
  * taken in order; each joins the group that made or read the largest of its operands, when dims and
@@ -35,7 +37,8 @@ static void add_node(Fuser *f, NodeId id, uint32_t group, const Join *j) {
 
 static uint32_t new_group(Fuser *f, NodeId id, Join *j) {
   const TensorType *t = fuse_iteration(f, id);
-  KGroup k = {.vertex = id, .looped = graph_node(f->g, id)->phase <= PHASE_BACKWARD};
+  KGroup k = {
+      .mesh = t->mesh, .vertex = id, .looped = graph_node(f->g, id)->phase <= PHASE_BACKWARD};
   int64_t most[DTM_MAX_DIMS];
   type_local_max(t, most);
   for (uint32_t d = 0; d < t->rank; d++) {

@@ -45,6 +45,7 @@ typedef struct ReadMap {
 
 /* Nodes that become one kernel. */
 typedef struct KGroup {
+  const Mesh *mesh;  /* of all its nodes */
   VEC(NodeId) nodes; /* ascending */
   NodeId vertex;     /* in the order of waits.c */
   VEC(ReadMap) reads;

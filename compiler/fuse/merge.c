@@ -106,7 +106,8 @@ void fuse_pull_in(Fuser *f, NodeId id, uint32_t group) {
     uint32_t other = fuse_find(f, f->group[def]);
     if (!other || other == group || f->level[def] == LEVEL_TOTAL) continue;
     const KGroup *a = &f->groups.data[group], *b = &f->groups.data[other];
-    if (a->looped != b->looped || a->nodes.len + b->nodes.len > GROUP_MAX_NODES ||
+    if (a->mesh != b->mesh || a->looped != b->looped ||
+        a->nodes.len + b->nodes.len > GROUP_MAX_NODES ||
         a->reads.len + b->reads.len > GROUP_MAX_READS)
       continue;
     DimMap in_b = fuse_result_map(f, def);

@@ -165,12 +165,11 @@ typedef struct FixSearch {
   InferResult *out;
 } FixSearch;
 
-/* Keeps `layout` for operand i when the node then has a row. */
-static void try_layout(FixSearch *s, uint32_t i, const Layout *layout) {
+/* Keeps type `to` for operand i when the node then has a row. */
+static void try_type(FixSearch *s, uint32_t i, TensorType to) {
   InferResult *out = s->out;
   if (out->nfixes == INFER_MAX_FIXES) return;
-  TensorType was = s->operands[i].type, to = was;
-  to.layout = *layout;
+  TensorType was = s->operands[i].type;
   if (type_equal(&to, &was)) return;
   for (uint32_t k = 0; k < out->nfixes; k++)
     if (out->fixes[k].operand == i && type_equal(&out->fixes[k].to, &to)) return;
@@ -186,6 +185,12 @@ static void try_layout(FixSearch *s, uint32_t i, const Layout *layout) {
   if (!ok) return;
   out->fixes[out->nfixes].operand = i;
   out->fixes[out->nfixes++].to = to;
+}
+
+static void try_layout(FixSearch *s, uint32_t i, const Layout *layout) {
+  TensorType to = s->operands[i].type;
+  to.layout = *layout;
+  try_type(s, i, to);
 }
 
 /* One mesh dim to Replicate, or cutting each dim in turn. */
@@ -234,7 +239,19 @@ static bool is_placement_fault(DiagCode code) {
          code != DIAG_EMPTY_EXTREMUM;
 }
 
+/* An operand goes to the mesh of another. */
+static void try_meshes(FixSearch *s) {
+  for (uint32_t i = 0; i < s->noperands; i++)
+    for (uint32_t j = 0; j < s->noperands; j++) {
+      TensorType to = s->operands[i].type;
+      const Mesh *mesh = s->operands[j].type.mesh;
+      if (is_everywhere(&s->operands[i]) || is_everywhere(&s->operands[j])) continue;
+      if (to.mesh != mesh && type_to_mesh(&to, mesh) < 0) try_type(s, i, to);
+    }
+}
+
 static void find_fixes(FixSearch *s) {
+  if (s->noperands && s->out->code == DIAG_MESH_MISMATCH) try_meshes(s);
   if (s->noperands == 0 || !is_placement_fault(s->out->code)) return;
   for (uint32_t turn = 0; turn < s->noperands; turn++) {
     uint32_t i = (s->out->bad_operand + turn) % s->noperands;

@@ -121,7 +121,7 @@ static const Mesh *mesh(Reader *p) {
   while (!read_accept(p, ")")) {
     if (m->naxes) read_expect(p, ",");
     if (m->naxes == DTM_MAX_AXES) read_fail(p, "too many axes");
-    m->axis[m->naxes] = read_word(p);
+    m->axis[m->naxes] = read_accept(p, mesh_unnamed) ? mesh_unnamed : read_word(p);
     read_expect(p, "=");
     m->size[m->naxes] = read_integer(p);
     if (m->size[m->naxes] < 1) read_fail(p, "a mesh dim has at least one rank");
@@ -135,6 +135,7 @@ static const Mesh *mesh(Reader *p) {
     if (ranks.len != m->nranks) read_fail(p, "the rank list has another length than the mesh");
     m->ranks = ranks.data;
   }
+  m->sub = p->program->meshes.len > 0;
   read_end_line(p);
   VEC_PUSH(p->arena, &p->program->meshes, m);
   return m;

@@ -37,7 +37,7 @@ static void put_float(StrBuf *out, double v) {
 }
 
 static void put_type(const Printer *p, const TensorType *t) {
-  strbuf_puts(p->out, type_print(p->out->arena, t));
+  type_put(p->out, t);
   if (t->mesh == p->program->world) return;
   strbuf_puts(p->out, " on ");
   if (t->mesh)

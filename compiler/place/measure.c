@@ -259,12 +259,34 @@ Traffic measure_all_reduce(const TensorType *from, uint32_t axes) {
   return (Traffic){moved, moved};
 }
 
+bool place_send_is_local(const TensorType *from, const TensorType *to) {
+  Arena scratch;
+  arena_init(&scratch);
+  int64_t last = mesh_last_rank(from->mesh);
+  const int64_t *position = mesh_positions(&scratch, from->mesh, last + 1);
+  bool local = true;
+  for (int64_t p = 0; p < to->mesh->nranks && local; p++) {
+    int64_t rank = mesh_rank(to->mesh, p), have[DTM_MAX_AXES], want[DTM_MAX_AXES];
+    local = rank <= last && position[rank] >= 0;
+    if (!local) break;
+    mesh_coords(from->mesh, position[rank], have);
+    mesh_coords(to->mesh, p, want);
+    Block own = type_block(from, have), need = type_block(to, want);
+    bool empty = false;
+    for (uint32_t d = 0; d < to->rank; d++) empty |= need.extent[d] == 0;
+    for (uint32_t d = 0; d < to->rank && !empty; d++)
+      local &= own.offset[d] <= need.offset[d] &&
+               need.offset[d] + need.extent[d] <= own.offset[d] + own.extent[d];
+    for (uint32_t a = 0; a < DTM_MAX_AXES; a++)
+      if (from->layout.at[a].kind == PLACE_PARTIAL) local &= have[a] == want[a];
+  }
+  arena_free(&scratch);
+  return local;
+}
+
 Traffic measure_send(const TensorType *from, const TensorType *to) {
   const Mesh *a = from->mesh, *b = to->mesh;
-  bool same = a->nranks == b->nranks && layout_equal(&from->layout, &to->layout);
-  for (int64_t i = 0; same && i < a->nranks; i++) same = mesh_rank(a, i) == mesh_rank(b, i);
-  if (same && a->naxes == b->naxes && memcmp(a->size, b->size, sizeof a->size) == 0)
-    return (Traffic){0, 0};
+  if (place_send_is_local(from, to)) return (Traffic){0, 0};
   int64_t replicas = a->nranks, echoes = b->nranks;
   for (uint32_t x = 0; x < a->naxes; x++)
     if (from->layout.at[x].kind != PLACE_REPLICATE) replicas /= a->size[x];

@@ -78,6 +78,10 @@ const RedistributePlan *place_plan(PlanCache *cache, const TensorType *from, con
  * |needed(d) \ owned(d)| * element size. Types without Partial, on one mesh. */
 int64_t place_bound(const TensorType *from, const TensorType *to);
 
+/* A transfer to another mesh moves nothing between ranks: every rank of the target holds its new
+ * block already. */
+bool place_send_is_local(const TensorType *from, const TensorType *to);
+
 /* One box of an exchange: `receiver` pulls from `sender` (positions in their meshes), which may be
  * itself. */
 typedef struct Transfer {

@@ -194,6 +194,7 @@ static const char *find_error(Arena *arena, const TensorType *from, const Tensor
   for (uint32_t a = 0; a < from->mesh->naxes; a++) {
     Place f = from->layout.at[a], t = to->layout.at[a];
     if (f.kind != PLACE_PARTIAL || t.kind != PLACE_PARTIAL || f.op == t.op) continue;
+    if (from->mesh != to->mesh && !same_axis(from->mesh, to->mesh, a)) continue;
     const char *was = reduce_op_name((ReduceOp)f.op), *want = reduce_op_name((ReduceOp)t.op);
     return arena_printf(arena,
                         "Partial(%s) on mesh dim %s cannot become Partial(%s): the addends of one "

@@ -32,8 +32,13 @@ static void push(Path *path, Op op, uint32_t axes, const TensorType *to, Traffic
   p->bytes_sent += step->bytes_sent;
   int64_t held = type_local_bytes(&path->at) + type_local_bytes(to);
   if (held > p->peak_bytes) p->peak_bytes = held;
-  if (op != OP_SHARD_SLICE && op != OP_PARTIAL_FILL) {
+  bool local = op == OP_SEND_MESH && t.received == 0 && t.sent == 0;
+  if (op != OP_SHARD_SLICE && op != OP_PARTIAL_FILL && !local) {
     double alpha = 0, beta = 0;
+    if (path->at.mesh->naxes == 0) { /* a mesh of one rank that sends to another */
+      alpha = path->topology->alpha[0];
+      beta = path->topology->beta[0];
+    }
     for (uint32_t a = 0; a < path->at.mesh->naxes; a++) {
       if (axes && !(axes >> a & 1)) continue;
       if (path->topology->alpha[a] > alpha) alpha = path->topology->alpha[a];

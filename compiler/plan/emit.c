@@ -192,11 +192,12 @@ static void emit_collective(Emitter *e, uint32_t id, AbiAction *a) {
     if (a->axes >> i & 1 && partial->layout.at[i].kind == PLACE_PARTIAL)
       a->code = partial->layout.at[i].op;
   }
-  a->kind = n->op == OP_ALL_REDUCE       ? ABI_ALL_REDUCE
-            : n->op == OP_REDUCE_SCATTER ? ABI_REDUCE_SCATTER
-            : n->op == OP_SHARD_SLICE    ? ABI_SLICE
-            : n->op == OP_PARTIAL_FILL   ? ABI_FILL
-                                         : ABI_PULL;
+  a->kind = n->op == OP_ALL_REDUCE                                   ? ABI_ALL_REDUCE
+            : n->op == OP_REDUCE_SCATTER                             ? ABI_REDUCE_SCATTER
+            : n->op == OP_SHARD_SLICE                                ? ABI_SLICE
+            : n->op == OP_PARTIAL_FILL                               ? ABI_FILL
+            : n->op == OP_SEND_MESH && place_send_is_local(from, to) ? ABI_SLICE
+                                                                     : ABI_PULL;
   add_members(e, id, a);
   if (a->kind != ABI_SLICE && a->kind != ABI_FILL) e->report->collectives++;
 }

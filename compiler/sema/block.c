@@ -179,12 +179,15 @@ static void line_data(Sema *s, const Line *line) {
   if (needs_name(s, line)) block_data(s, line->env, line->block, line->stmt);
 }
 
-/* The whole value on every rank, for the run-time to hand out. */
+/* The whole value on every rank of the program, for the run-time to hand out. */
 static bool whole(Sema *s, Val v, Span span, const char *what, ValueId *out) {
   ValueId x;
   if (!as_tensor(s, v, span, what, &x)) return false;
   TensorType t = *value_type(s->at.graph, x);
+  *out = x;
+  if (!t.mesh) return true; /* made of constants: every rank has it */
   t.layout = (Layout){0};
+  t.mesh = s->world;
   Val r = emit_redistribute(s, x, &t, span);
   if (r.kind == VAL_POISON) return false;
   *out = r.as.tensor;

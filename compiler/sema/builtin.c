@@ -51,7 +51,7 @@ static Val builtin_size(Sema *s, const Call *call) {
   Val v[2];
   Span at[2];
   if (!bind_words(s, call, "of dim?", v, at)) return POISON;
-  if (v[0].kind == VAL_MESH) return val_int(v[0].as.mesh->nranks);
+  if (v[0].kind == VAL_MESH) return val_int(mesh_named_size(v[0].as.mesh));
   if (val_is_tensor(v[0])) {
     const TensorType *t = tensor_type(s, v[0]);
     int64_t d;
@@ -66,9 +66,12 @@ static Val builtin_size(Sema *s, const Call *call) {
     sema_error(s, DIAG_INDEX, at[1], "the tensor has %u dims", t->rank);
     return POISON;
   }
+  /* on a sub-mesh the dims of the world that it lacks have their size there */
   int axis;
-  if (!want_axis(s, v[0], s->at.mesh, at[0], true, &axis)) return POISON;
-  return val_int(axis < 0 ? 1 : s->at.mesh->size[axis]);
+  bool name = v[0].kind == VAL_AXIS || v[0].kind == VAL_STRING;
+  const Mesh *mesh = name && mesh_axis(s->at.mesh, v[0].as.s) < 0 ? s->world : s->at.mesh;
+  if (!want_axis(s, v[0], mesh, at[0], true, &axis)) return POISON;
+  return val_int(axis < 0 ? 1 : mesh->size[axis]);
 }
 
 /* Stage of each layer: earlier stages take the remainder. */
@@ -95,8 +98,13 @@ static Val builtin_assign_layers(Sema *s, const Call *call) {
 }
 
 static Val builtin_concatenate(Sema *s, const Call *call) {
-  sema_error(s, DIAG_UNSUPPORTED, call->span, "concatenate of meshes is not supported yet");
-  return POISON;
+  Val v[2];
+  Span at[2];
+  const Mesh *a, *b;
+  if (!bind_words(s, call, "first second", v, at) || !want_mesh(s, v[0], at[0], "first", &a) ||
+      !want_mesh(s, v[1], at[1], "second", &b))
+    return POISON;
+  return mesh_concatenated(s, a, b, call->span);
 }
 
 static Val builtin_shard(Sema *s, const Call *call) {

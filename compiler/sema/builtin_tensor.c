@@ -464,7 +464,7 @@ Val builtin_step(Sema *s, const Call *call) {
     sema_error(s, DIAG_TENSOR_OUTSIDE, call->span, "step() is known in train only");
     return POISON;
   }
-  TensorType t = {.dtype = DT_I64, .mesh = s->at.mesh};
+  TensorType t = {.dtype = DT_I64}; /* on every mesh */
   ValueId n = emit_typed(s, OP_STEP, NULL, 0, &t, call->span);
   return emit_cast(s, n, dtype_map(s, DT_F32), call->span);
 }

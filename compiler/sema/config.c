@@ -53,7 +53,7 @@ static bool read_value(Sema *s, const char *text, Val like, Val *out) {
     return out->as.dtype != DT_NONE;
   case VAL_AXIS:
     *out = (Val){.kind = VAL_AXIS, .as.s = intern(s->names, text)};
-    return s->world && mesh_axis(s->world, out->as.s) >= 0;
+    return mesh_knows_axis(s, out->as.s);
   case VAL_UNSET:
   case VAL_POISON:
   case VAL_NONE:

@@ -55,6 +55,7 @@ typedef struct Sema Sema;
 
 typedef struct Val {
   ValKind kind;
+  bool any_mesh; /* LAYOUT: written without `on`, so it is read on the mesh of the value it meets */
   union {
     bool b;
     int64_t i;
@@ -238,6 +239,7 @@ struct Sema {
   DiagSink *sink;
   Program *program;
   const Mesh *world;
+  uint32_t ndeclared; /* the first of program->meshes: those that the source declares */
   VEC(SourceUnit *) files;
   NameMap files_by_path;
   NameMap builtins; /* name -> const Builtin */
@@ -475,10 +477,23 @@ void config_declare(Sema *s, SourceUnit *file, const Item *item);
 void config_finish(Sema *s); /* evaluates all, reports -D names that nothing has */
 bool config_override(Sema *s, const ConfigItem *item, Val value, Val *out);
 void mesh_declare(Sema *s);
+
+/* --- meshes as values (mesh_values.c) ------------------------------------------------------------
+ */
+
+/* The mesh of the program that is the same, or this one, which is one from now on. */
+const Mesh *mesh_listed(Sema *s, const Mesh *mesh);
+/* Some mesh that the program has made so far has a dim of this name. */
+bool mesh_knows_axis(const Sema *s, const char *name);
+/* A declared mesh with this dim, or NULL: names of such dims are not declared again. */
+const Mesh *mesh_declaring(const Sema *s, const char *axis);
+Val mesh_member(Sema *s, const Mesh *mesh, const char *name); /* VAL_UNSET when it has none */
 Val mesh_member_call(Sema *s, const Mesh *mesh, const char *name, const Call *call);
-/* Reports a mesh other than the world, which no back end runs yet. */
-bool mesh_usable(Sema *s, const Mesh *mesh, Span span);
+/* mesh["dp", "tp"]; NULL after a report. */
 const Mesh *mesh_select(Sema *s, const Mesh *mesh, const Val *axes, uint32_t n, Span span);
+Val mesh_concatenated(Sema *s, const Mesh *a, const Mesh *b, Span span);
+/* type_to_mesh with a report. */
+bool move_to_mesh(Sema *s, TensorType *t, const Mesh *mesh, Span span);
 
 /* --- blocks (block.c, data.c, metric.c, optim.c, sweep.c) ---------------------------------------
  */

@@ -57,13 +57,23 @@ Val emit_redistribute(Sema *s, ValueId x, const TensorType *to, Span span) {
   return infer_and_add(s, OP_REDISTRIBUTE, &x, 1, (Attr[]){ATTR_T(TYPE, to)}, 1, span, NULL);
 }
 
+/* The mesh of this elaboration that a type of an earlier one means. */
+static const Mesh *mesh_again(Sema *s, const Mesh *mesh) {
+  for (uint32_t i = 0; mesh && i < s->program->meshes.len; i++)
+    if (strcmp(s->program->meshes.data[i]->name, mesh->name) == 0)
+      return s->program->meshes.data[i];
+  return mesh ? mesh_listed(s, mesh) : NULL;
+}
+
 /* The overlay's layout for a value, where that is the layout it was proposed for. */
 static Val overlaid(Sema *s, ValueId x) {
   const FixCandidate *fix = s->options->overlay;
   TensorType to = *value_type(s->at.graph, x);
-  if (to.rank != fix->from.rank || !layout_equal(&to.layout, &fix->from.layout))
+  if (to.rank != fix->from.rank || !layout_equal(&to.layout, &fix->from.layout) ||
+      to.mesh != mesh_again(s, fix->from.mesh))
     return val_tensor(x);
   to.layout = fix->to.layout;
+  to.mesh = mesh_again(s, fix->to.mesh);
   return emit_redistribute(s, x, &to, fix->text);
 }
 

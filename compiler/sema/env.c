@@ -84,9 +84,9 @@ Binding *env_declare(Sema *s, Env *env, const char *name, BindKind kind, Val val
     old->lazy = LAZY_DONE;
     return old;
   }
-  if (env->file && !env->file->library && s->world && mesh_axis(s->world, name) >= 0) {
-    Diag *d =
-        sema_error(s, DIAG_AXIS_REDECLARED, span, "%s is a dim of mesh %s", name, s->world->name);
+  const Mesh *mesh = env->file && !env->file->library ? mesh_declaring(s, name) : NULL;
+  if (mesh) {
+    Diag *d = sema_error(s, DIAG_AXIS_REDECLARED, span, "%s is a dim of mesh %s", name, mesh->name);
     diag_reason(s->sink, d, "the dims of the mesh are names of the whole program");
   }
   return env_set(s, env, name, kind, value, span);
@@ -108,8 +108,9 @@ const char *env_nearest(Sema *s, const Env *env, const char *name) {
   for (; env; env = env->parent)
     for (uint32_t i = 0; i < env->names->len; i++)
       consider(name, env->names->entries[i].key, &best, &near);
-  for (uint32_t a = 0; s->world && a < s->world->naxes; a++)
-    consider(name, s->world->axis[a], &best, &near);
+  for (uint32_t m = 0; m < s->ndeclared; m++)
+    for (uint32_t a = 0; a < s->program->meshes.data[m]->naxes; a++)
+      consider(name, s->program->meshes.data[m]->axis[a], &best, &near);
   for (uint32_t i = 0; i < s->builtins.len; i++)
     consider(name, s->builtins.entries[i].key, &best, &near);
   return near;
@@ -148,7 +149,7 @@ Val env_lookup(Sema *s, Env *env, const char *name, Span span) {
   SourceUnit *file = env->file;
   Binding *b = env_find(s, env, name);
   if (b) return binding_value(s, file, b, name);
-  if (s->world && mesh_axis(s->world, name) >= 0) return (Val){.kind = VAL_AXIS, .as.s = name};
+  if (mesh_knows_axis(s, name)) return (Val){.kind = VAL_AXIS, .as.s = name};
   const Builtin *builtin = builtin_find(s, name);
   if (builtin && builtin->constant.kind != VAL_UNSET) return builtin->constant;
   if (builtin) return (Val){.kind = VAL_BUILTIN, .as.builtin = builtin};

@@ -41,7 +41,10 @@ static Val eval_list(Sema *s, Env *env, const Expr *e) {
   for (uint32_t i = 0; i < e->as.list.len; i++) {
     if (!e->as.list.data[i].axes.len) continue;
     TensorType t;
-    return eval_layout_literal(s, env, e, s->at.mesh, &t) ? val_type(s, VAL_LAYOUT, &t) : POISON;
+    if (!eval_layout_literal(s, env, e, s->at.mesh, &t)) return POISON;
+    Val layout = val_type(s, VAL_LAYOUT, &t);
+    layout.any_mesh = true;
+    return layout;
   }
   List *list = list_new(s, e->as.list.len);
   const char *path = s->at.path;
@@ -114,7 +117,9 @@ static Val tensor_member(Sema *s, Val base, const Expr *e) {
   if (strcmp(name, "shape") == 0) return shape_list(s, t);
   if (strcmp(name, "dtype") == 0) return (Val){.kind = VAL_DTYPE, .as.dtype = t->dtype};
   if (strcmp(name, "rank") == 0 || strcmp(name, "ndim") == 0) return val_int(t->rank);
-  if (strcmp(name, "mesh") == 0) return (Val){.kind = VAL_MESH, .as.mesh = t->mesh};
+  if (strcmp(name, "mesh") == 0) {
+    return (Val){.kind = VAL_MESH, .as.mesh = t->mesh ? t->mesh : s->at.mesh};
+  }
   bool all = strcmp(name, "T") == 0;
   if ((!all && strcmp(name, "mT") != 0) || t->rank < 2) return unknown_member(s, base, e);
   int64_t dims[DTM_MAX_DIMS];
@@ -162,9 +167,10 @@ static Val eval_member(Sema *s, Env *env, const Expr *e) {
   case VAL_TENSOR:
   case VAL_VAR:
     return tensor_member(s, base, e);
-  case VAL_MESH:
-    if (strcmp(e->as.member.name, "size") == 0) return val_int(base.as.mesh->nranks);
-    return unknown_member(s, base, e);
+  case VAL_MESH: {
+    Val v = mesh_member(s, base.as.mesh, e->as.member.name);
+    return v.kind == VAL_UNSET ? unknown_member(s, base, e) : v;
+  }
   case VAL_UNSET:
   case VAL_NONE:
   case VAL_BOOL:
@@ -205,11 +211,17 @@ static Val eval_on(Sema *s, Env *env, const Expr *e) {
   Val m = eval(s, env, e->as.on.mesh);
   if (m.kind == VAL_POISON || !want_mesh(s, m, e->as.on.mesh->span, "what follows on", &mesh))
     return POISON;
-  if (!mesh_usable(s, mesh, e->as.on.mesh->span)) return POISON;
   const Mesh *saved = s->at.mesh;
   s->at.mesh = mesh;
   Val v = eval(s, env, e->as.on.value);
   s->at.mesh = saved;
+  if (v.kind == VAL_LIST && v.as.list->len && v.as.list->data[0].kind == VAL_INT) {
+    TensorType t = {.mesh = mesh}; /* [8, 4] on m: a layout that cuts nothing */
+    if (!want_ints(s, v, e->as.on.value->span, "a layout", t.shape, DTM_MAX_DIMS, &t.rank))
+      return POISON;
+    return val_type(s, VAL_LAYOUT, &t);
+  }
+  v.any_mesh = false;
   return v;
 }
 

@@ -1,4 +1,6 @@
-/* The mesh of the program: its declaration, --mesh, sub-meshes. See elab.h. */
+/* The meshes of the program: declarations and --mesh. See elab.h.
+ *
+ * The first mesh is the world: all ranks of a run. Every other lies in it. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -8,22 +10,37 @@
 
 enum { MAX_RANKS = 1 << 20 };
 
-static const char *dim_list(Sema *s, const Mesh *mesh) {
-  StrBuf sb;
-  strbuf_init(&sb, s->arena);
-  for (uint32_t a = 0; a < mesh->naxes; a++)
-    strbuf_printf(&sb, "%s%s", a ? ", " : "", mesh->axis[a]);
-  return mesh->naxes ? sb.text : "none";
-}
+/* The meshes that the program declares, the world first. */
+typedef struct Declared {
+  VEC(Mesh *) meshes;
+  VEC(Span) spans;
+} Declared;
 
 static Diag *option_fault(Sema *s, const char *fmt, const char *what) {
   return sema_error(s, DIAG_MESH_OPTION, (Span){0}, fmt, what);
 }
 
-/* One `name=size` of --mesh; *automatic gets the axis whose size is `auto`, *given
- * a bit for each axis that was set. */
-static bool apply_option(Sema *s, Mesh *mesh, const char *text, size_t len, int *automatic,
-                         uint32_t *given) {
+static const char *all_dims(Sema *s, const Declared *d) {
+  StrBuf sb;
+  strbuf_init(&sb, s->arena);
+  for (uint32_t m = 0; m < d->meshes.len; m++)
+    if (d->meshes.data[m]->naxes)
+      strbuf_printf(&sb, "%s%s", sb.len ? ", " : "", mesh_dims_print(s->arena, d->meshes.data[m]));
+  return sb.len ? sb.text : "none";
+}
+
+/* Sets a dim in all meshes that have it. */
+static void set_size(const Declared *d, const char *name, int64_t size) {
+  for (uint32_t m = 0; m < d->meshes.len; m++) {
+    int axis = mesh_axis(d->meshes.data[m], name);
+    if (axis >= 0) d->meshes.data[m]->size[axis] = size;
+  }
+}
+
+/* One `name=size` of --mesh; *automatic gets the dim whose size is `auto`, `given` those that were
+ * set. */
+static bool apply_option(Sema *s, const Declared *d, const char *text, size_t len,
+                         const char **automatic, NameMap *given) {
   const char *item = arena_strndup(s->arena, text, len);
   const char *equals = strchr(item, '=');
   if (!equals) {
@@ -31,23 +48,23 @@ static bool apply_option(Sema *s, Mesh *mesh, const char *text, size_t len, int 
     return false;
   }
   const char *name = intern_n(s->names, item, (size_t)(equals - item));
-  int axis = mesh_axis(mesh, name);
-  if (axis < 0) {
-    Diag *d = option_fault(s, "--mesh: the program declares no mesh dim '%s'", name);
-    diag_reason(s->sink, d, "its mesh dims are: %s", dim_list(s, mesh));
+  bool known = false;
+  for (uint32_t m = 0; m < d->meshes.len; m++) known |= mesh_axis(d->meshes.data[m], name) >= 0;
+  if (!known) {
+    Diag *diag = option_fault(s, "--mesh: the program declares no mesh dim '%s'", name);
+    diag_reason(s->sink, diag, "its mesh dims are: %s", all_dims(s, d));
     return false;
   }
-  if (*given & 1u << axis) {
+  if (name_map_put(s->arena, given, name, (void *)name)) {
     option_fault(s, "--mesh: %s is given twice", name);
     return false;
   }
-  *given |= 1u << axis;
   if (strcmp(equals + 1, "auto") == 0) {
-    if (*automatic >= 0) {
+    if (*automatic) {
       option_fault(s, "--mesh: only one dim can be auto, but %s is a second", name);
       return false;
     }
-    *automatic = axis;
+    *automatic = name;
     return true;
   }
   char *end;
@@ -57,17 +74,24 @@ static bool apply_option(Sema *s, Mesh *mesh, const char *text, size_t len, int 
     option_fault(s, "--mesh: '%s' has no size between 1 and 1048576", item);
     return false;
   }
-  mesh->size[axis] = size;
+  set_size(d, name, size);
   return true;
 }
 
-static bool apply_auto(Sema *s, Mesh *mesh, int axis) {
+/* The rest of the ranks goes to a dim of the world. */
+static bool apply_auto(Sema *s, const Declared *d, const char *name) {
+  const Mesh *world = d->meshes.data[0];
   int64_t others = 1;
-  for (uint32_t a = 0; a < mesh->naxes; a++)
-    if ((int)a != axis && __builtin_mul_overflow(others, mesh->size[a], &others))
+  int axis = mesh_axis(world, name);
+  if (axis < 0) {
+    option_fault(s, "--mesh: only a dim of the first mesh can be auto, not %s", name);
+    return false;
+  }
+  for (uint32_t a = 0; a < world->naxes; a++)
+    if ((int)a != axis && __builtin_mul_overflow(others, world->size[a], &others))
       others = MAX_RANKS + 1;
   if (s->options->ranks < 1) {
-    option_fault(s, "--mesh: %s=auto needs the number of ranks", mesh->axis[axis]);
+    option_fault(s, "--mesh: %s=auto needs the number of ranks", name);
     return false;
   }
   if (s->options->ranks % others != 0) {
@@ -77,26 +101,27 @@ static bool apply_auto(Sema *s, Mesh *mesh, int axis) {
                               s->options->ranks, others));
     return false;
   }
-  mesh->size[axis] = s->options->ranks / others;
+  set_size(d, name, s->options->ranks / others);
   return true;
 }
 
-static void apply_options(Sema *s, Mesh *mesh) {
+static void apply_options(Sema *s, const Declared *d) {
   const char *text = s->options->mesh;
   if (!text || !*text) return;
-  int automatic = -1;
-  uint32_t given = 0;
-  for (uint32_t a = 0; a < mesh->naxes; a++) mesh->size[a] = 1;
+  const char *automatic = NULL;
+  NameMap given = {0};
+  for (uint32_t m = 0; m < d->meshes.len; m++)
+    for (uint32_t a = 0; a < d->meshes.data[m]->naxes; a++) d->meshes.data[m]->size[a] = 1;
   bool ok = true;
   for (const char *p = text; *p;) {
     size_t len = strcspn(p, ",");
-    if (len) ok &= apply_option(s, mesh, p, len, &automatic, &given);
+    if (len) ok &= apply_option(s, d, p, len, &automatic, &given);
     p += len + (p[len] == ',');
   }
-  if (ok && automatic >= 0) apply_auto(s, mesh, automatic);
+  if (ok && automatic) apply_auto(s, d, automatic);
 }
 
-/* `ranks [0, 2, 1, 3]`: every rank once. */
+/* `ranks [0, 2, 1, 3]`: different ranks, and for the world all of them. */
 static void rank_list(Sema *s, SourceUnit *file, Mesh *mesh, const Expr *e) {
   const List *list;
   Val v = eval(s, &file->env, e);
@@ -105,12 +130,16 @@ static void rank_list(Sema *s, SourceUnit *file, Mesh *mesh, const Expr *e) {
     sema_error(s, DIAG_MESH, e->span, "%u ranks for a mesh of %" PRId64, list->len, mesh->nranks);
     return;
   }
+  int64_t world = mesh->sub ? s->world->nranks : mesh->nranks;
   int64_t *ranks = ARENA_ARRAY(s->arena, int64_t, list->len);
-  bool *seen = ARENA_ARRAY(s->arena, bool, list->len);
+  bool *seen = ARENA_ARRAY(s->arena, bool, world);
   for (uint32_t i = 0; i < list->len; i++) {
     if (!want_int(s, list->data[i], e->span, "a rank", &ranks[i])) return;
-    if (ranks[i] < 0 || ranks[i] >= list->len || seen[ranks[i]]) {
-      sema_error(s, DIAG_MESH, e->span, "ranks must name each of 0 to %u once", list->len - 1);
+    if (ranks[i] < 0 || ranks[i] >= world || seen[ranks[i]]) {
+      sema_error(s, DIAG_MESH, e->span,
+                 mesh->sub ? "ranks must be different ones of 0 to %" PRId64
+                           : "ranks must name each of 0 to %" PRId64 " once",
+                 world - 1);
       return;
     }
     seen[ranks[i]] = true;
@@ -145,18 +174,30 @@ static Mesh *declared_mesh(Sema *s, SourceUnit *file, const Item *item) {
   return mesh;
 }
 
+/* Sizes of 1 are raised to 2 where the check asks for it, in a further mesh while it fits into the
+ * world. */
 static void count_ranks(Sema *s, Mesh *mesh, Span span) {
+  int64_t most = mesh->sub ? s->world->nranks : MAX_RANKS;
   mesh->nranks = 1;
-  for (uint32_t a = 0; a < mesh->naxes; a++) {
-    if (s->options->assume_two && mesh->size[a] == 1) mesh->size[a] = 2;
-    if (__builtin_mul_overflow(mesh->nranks, mesh->size[a], &mesh->nranks) ||
-        mesh->nranks > MAX_RANKS) {
-      sema_error(s, DIAG_MESH, span, "the mesh has more than %d ranks", MAX_RANKS);
-      for (uint32_t b = 0; b < mesh->naxes; b++) mesh->size[b] = 1;
-      mesh->nranks = 1;
-      return;
-    }
+  for (uint32_t a = 0; a < mesh->naxes; a++)
+    if (__builtin_mul_overflow(mesh->nranks, mesh->size[a], &mesh->nranks))
+      mesh->nranks = MAX_RANKS + 1;
+  for (uint32_t a = 0; a < mesh->naxes && s->options->assume_two; a++) {
+    if (mesh->size[a] > 1 || (mesh->sub && 2 * mesh->nranks > most)) continue;
+    mesh->size[a] = 2;
+    mesh->nranks *= 2;
   }
+  if (mesh->nranks <= most) return;
+  if (mesh->sub && mesh->nranks <= MAX_RANKS) {
+    Diag *d = sema_error(s, DIAG_MESH, span, "mesh %s has more ranks than the program", mesh->name);
+    diag_reason(s->sink, d,
+                "it has %" PRId64 ", the first mesh, %s, which all ranks belong to, has %" PRId64,
+                mesh->nranks, s->world->name, most);
+  } else {
+    sema_error(s, DIAG_MESH, span, "the mesh has more than %d ranks", MAX_RANKS);
+  }
+  for (uint32_t b = 0; b < mesh->naxes; b++) mesh->size[b] = 1;
+  mesh->nranks = 1;
 }
 
 /* Dims of the mesh are names of the whole program. */
@@ -173,104 +214,66 @@ static void check_names(Sema *s, const Mesh *mesh, Span declared) {
   }
 }
 
+static void name_mesh(Sema *s, const Mesh *mesh, Span span) {
+  Val v = {.kind = VAL_MESH, .as.mesh = mesh_listed(s, mesh)};
+  for (uint32_t f = 0; f < s->files.len; f++) {
+    Env *env = &s->files.data[f]->env;
+    if (!name_map_has(env->names, mesh->name)) env_set(s, env, mesh->name, BIND_CONST, v, span);
+  }
+  check_names(s, mesh, span);
+}
+
+/* Further meshes count their ranks against the world, so it is finished first. */
+static void finish_mesh(Sema *s, const Declared *d, uint32_t i, SourceUnit *file,
+                        const Item *item) {
+  Mesh *mesh = d->meshes.data[i];
+  mesh->sub = i > 0;
+  count_ranks(s, mesh, d->spans.data[i]);
+  if (item && item->as.mesh.ranks && mesh->nranks > 1)
+    rank_list(s, file, mesh, item->as.mesh.ranks);
+  if (i == 0) s->world = s->program->world = s->at.mesh = mesh;
+  name_mesh(s, mesh, d->spans.data[i]);
+}
+
+static bool named_twice(Sema *s, const Declared *d, const Item *item) {
+  for (uint32_t m = 0; m < d->meshes.len; m++) {
+    if (d->meshes.data[m]->name != item->name) continue;
+    Diag *diag =
+        sema_error(s, DIAG_REDECLARED, item->span, "there are two meshes named %s", item->name);
+    diag_note(s->sink, diag, d->spans.data[m], "the first one");
+    return true;
+  }
+  return false;
+}
+
 void mesh_declare(Sema *s) {
   /* sizes may be config values, which see a mesh without dims until there is one */
   static const Mesh nothing = {.name = "world", .nranks = 1};
-  Mesh *world = NULL;
-  Span span = {0};
+  Declared d = {0};
+  VEC(SourceUnit *) files = {0};
+  VEC(const Item *) items = {0};
   s->world = s->at.mesh = &nothing;
   for (uint32_t f = 0; f < s->files.len; f++) {
     SourceUnit *file = s->files.data[f];
     for (uint32_t i = 0; i < file->ast->items.len; i++) {
       const Item *item = file->ast->items.data[i];
-      if (item->kind != ITEM_MESH) continue;
-      if (world) {
-        Diag *d = sema_error(s, DIAG_UNSUPPORTED, item->span, "a second mesh is not supported yet");
-        diag_note(s->sink, d, span, "the mesh of the program");
-        continue;
-      }
-      span = item->span;
-      world = declared_mesh(s, file, item);
-      apply_options(s, world);
-      count_ranks(s, world, span);
-      if (item->as.mesh.ranks && world->nranks > 1) rank_list(s, file, world, item->as.mesh.ranks);
+      if (item->kind != ITEM_MESH || named_twice(s, &d, item)) continue;
+      VEC_PUSH(s->arena, &d.meshes, declared_mesh(s, file, item));
+      VEC_PUSH(s->arena, &d.spans, item->span);
+      VEC_PUSH(s->arena, &files, file);
+      VEC_PUSH(s->arena, &items, item);
     }
   }
-  if (!world) {
-    world = ARENA_NEW(s->arena, Mesh);
+  if (!d.meshes.len) {
+    Mesh *world = ARENA_NEW(s->arena, Mesh);
     *world = nothing;
     world->name = intern(s->names, "world");
-    apply_options(s, world);
+    VEC_PUSH(s->arena, &d.meshes, world);
+    VEC_PUSH(s->arena, &d.spans, (Span){0});
+    VEC_PUSH(s->arena, &files, NULL);
+    VEC_PUSH(s->arena, &items, NULL);
   }
-  for (uint32_t f = 0; f < s->files.len; f++) {
-    Env *env = &s->files.data[f]->env;
-    Val v = {.kind = VAL_MESH, .as.mesh = world};
-    if (!name_map_has(env->names, world->name)) env_set(s, env, world->name, BIND_CONST, v, span);
-  }
-  check_names(s, world, span);
-  s->world = s->program->world = s->at.mesh = world;
-  VEC_PUSH(s->arena, &s->program->meshes, world);
-}
-
-bool mesh_usable(Sema *s, const Mesh *mesh, Span span) {
-  if (mesh == s->world) return true;
-  Diag *d =
-      sema_error(s, DIAG_UNSUPPORTED, span, "a program on more than one mesh is not supported yet");
-  diag_reason(s->sink, d, "this is %s, the program is on %s", mesh_print(s->arena, mesh),
-              mesh_print(s->arena, s->world));
-  return false;
-}
-
-/* world["dp", "tp"]: the mesh without its other dims, which must have size 1. */
-const Mesh *mesh_select(Sema *s, const Mesh *mesh, const Val *axes, uint32_t n, Span span) {
-  uint32_t kept = 0;
-  for (uint32_t i = 0; i < n; i++) {
-    int axis;
-    if (!want_axis(s, axes[i], mesh, span, false, &axis)) return NULL;
-    if (axis >= 0) kept |= 1u << axis;
-  }
-  for (uint32_t a = 0; a < mesh->naxes; a++) {
-    if (kept >> a & 1 || mesh->size[a] == 1) continue;
-    Diag *d = sema_error(s, DIAG_UNSUPPORTED, span, "a sub-mesh is not supported yet");
-    diag_reason(s->sink, d, "mesh dim %s has size %" PRId64 " and is left out", mesh->axis[a],
-                mesh->size[a]);
-    return NULL;
-  }
-  return mesh;
-}
-
-static Val unbind(Sema *s, const Mesh *mesh, const Call *call) {
-  Val v[1];
-  Span at[1];
-  int axis;
-  if (!bind_words(s, call, "dim", v, at) || !want_axis(s, v[0], mesh, at[0], false, &axis))
-    return POISON;
-  /* without the dim, or with one of size 1, there is one stage: the mesh itself */
-  int64_t n = axis < 0 ? 1 : mesh->size[axis];
-  List *list = list_new(s, (uint32_t)n);
-  for (int64_t i = 0; i < n; i++) {
-    Mesh *sub = n > 1 ? mesh_unbind(s->arena, mesh, axis, i) : NULL;
-    list->data[i] = (Val){.kind = VAL_MESH, .as.mesh = sub ? sub : mesh};
-    if (sub) VEC_PUSH(s->arena, &s->program->meshes, sub);
-  }
-  return val_list(list);
-}
-
-Val mesh_member_call(Sema *s, const Mesh *mesh, const char *name, const Call *call) {
-  if (strcmp(name, "unbind") == 0) return unbind(s, mesh, call);
-  if (strcmp(name, "size") == 0) {
-    Val v[1];
-    Span at[1];
-    int axis;
-    if (!bind_words(s, call, "dim?", v, at)) return POISON;
-    if (v[0].kind == VAL_UNSET) return val_int(mesh->nranks);
-    if (!want_axis(s, v[0], mesh, at[0], false, &axis)) return POISON;
-    return val_int(axis < 0 ? 1 : mesh->size[axis]);
-  }
-  if (strcmp(name, "flatten") == 0) {
-    sema_error(s, DIAG_UNSUPPORTED, call->span, "flatten of a mesh is not supported yet");
-    return POISON;
-  }
-  sema_error(s, DIAG_UNKNOWN_MEMBER, call->span, "a mesh has no operation %s", name);
-  return POISON;
+  apply_options(s, &d);
+  for (uint32_t i = 0; i < d.meshes.len; i++) finish_mesh(s, &d, i, files.data[i], items.data[i]);
+  s->ndeclared = s->program->meshes.len;
 }

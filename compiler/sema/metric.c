@@ -39,13 +39,14 @@ static ValueId valid_mask(Sema *s, RunBlock *block, const TensorType *like, Span
   return emit_typed(s, OP_INPUT, attrs, 2, &t, span);
 }
 
-/* The sum of all elements, whole on every rank, handed out. */
+/* The sum of all elements, whole on every rank of the program, handed out. */
 static void output_total(Sema *s, Val v, const char *name, const char *role, Span span) {
   if (v.kind == VAL_POISON) return;
   if (value_type(s->at.graph, v.as.tensor)->rank) v = emit1(s, OP_SUM, v.as.tensor, NULL, 0, span);
   if (v.kind == VAL_POISON) return;
   TensorType whole = *value_type(s->at.graph, v.as.tensor);
   whole.layout = (Layout){0};
+  whole.mesh = s->world;
   v = emit_redistribute(s, v.as.tensor, &whole, span);
   if (v.kind != VAL_POISON) emit_output(s, v.as.tensor, name, role, span);
 }

@@ -10,12 +10,11 @@ typedef struct Options {
 } Options;
 
 static void unknown_key(Sema *s, const Call *call, const CallArg *arg, const Mesh *mesh) {
-  Diag *d = sema_error(s, DIAG_UNKNOWN_AXIS, arg->name_span, "%s is no mesh dim", arg->name);
-  StrBuf sb;
-  strbuf_init(&sb, s->arena);
-  for (uint32_t a = 0; a < mesh->naxes; a++)
-    strbuf_printf(&sb, "%s%s", a ? ", " : "", mesh->axis[a]);
-  diag_reason(s->sink, d, "the dims of the mesh are: %s", mesh->naxes ? sb.text : "none");
+  Diag *d = mesh->sub
+                ? sema_error(s, DIAG_UNKNOWN_AXIS, arg->name_span, "%s is no dim of %s", arg->name,
+                             mesh->name)
+                : sema_error(s, DIAG_UNKNOWN_AXIS, arg->name_span, "%s is no mesh dim", arg->name);
+  diag_reason(s->sink, d, "the dims of the mesh are: %s", mesh_dims_print(s->arena, mesh));
   const char *near = env_nearest(s, call->env, arg->name);
   if (near) diag_help(s->sink, d, arg->name_span, near, NULL, "did you mean %s?", near);
 }
@@ -25,6 +24,8 @@ static bool key_axis(Sema *s, const Call *call, const CallArg *arg, const Mesh *
   Binding *b = env_find(s, call->env, arg->name);
   if (b) {
     Val v = binding_value(s, call->env->file, b, arg->name);
+    if (v.kind == VAL_MESH && mesh_axis(mesh, arg->name) >= 0)
+      v = (Val){.kind = VAL_AXIS, .as.s = arg->name}; /* a mesh named like its dim */
     return v.kind != VAL_POISON && want_axis(s, v, mesh, arg->span, false, axis);
   }
   *axis = mesh_axis(mesh, arg->name);
@@ -81,6 +82,8 @@ bool apply_layout(Sema *s, Val v, Span span, TensorType *t) {
                 type_print(s->arena, &to));
     return false;
   }
+  /* a layout without `on` is one of the mesh the value is on; others bring their mesh */
+  if (v.any_mesh && to.mesh != t->mesh && !move_to_mesh(s, &to, t->mesh, span)) return false;
   t->layout = to.layout;
   t->mesh = to.mesh;
   return true;
@@ -90,8 +93,7 @@ bool apply_layout(Sema *s, Val v, Span span, TensorType *t) {
 static bool apply_mesh(Sema *s, const CallArg *arg, TensorType *t) {
   const Mesh *mesh;
   if (!want_mesh(s, arg->value, arg->span, "mesh", &mesh)) return false;
-  if (mesh == t->mesh) return true;
-  return mesh_usable(s, mesh, arg->span);
+  return mesh == t->mesh || move_to_mesh(s, t, mesh, arg->span);
 }
 
 static bool take_option(Sema *s, const CallArg *arg, Options *options) {
@@ -137,6 +139,7 @@ Val builtin_redistribute(Sema *s, const Call *call) {
   if (!as_tensor(s, call->args[0].value, call->args[0].span, "what is redistributed", &x))
     return POISON;
   TensorType to = *value_type(s->at.graph, x);
+  if (!to.mesh) to.mesh = s->at.mesh;
   Options options = {0};
   bool ok = true, said = false;
   for (uint32_t i = 1; i < call->nargs; i++) {

@@ -6,8 +6,7 @@
 /* Every name of the expression is known without arguments. */
 static bool closed_expr(Sema *s, Env *env, const Expr *e) {
   if (e->kind == EXPR_INT) return true;
-  if (e->kind == EXPR_NAME)
-    return env_find(s, env, e->as.s) != NULL || mesh_axis(s->world, e->as.s) >= 0;
+  if (e->kind == EXPR_NAME) return env_find(s, env, e->as.s) != NULL || mesh_knows_axis(s, e->as.s);
   if (e->kind == EXPR_BINARY)
     return closed_expr(s, env, e->as.binary.left) && closed_expr(s, env, e->as.binary.right);
   return false;

@@ -179,8 +179,7 @@ static void exec_assert(Sema *s, Env *env, const Stmt *stmt) {
 static void exec_on(Sema *s, Env *env, const Stmt *stmt, Body *body) {
   const Mesh *mesh, *saved = s->at.mesh;
   Val m = eval(s, env, stmt->as.on.mesh);
-  if (m.kind != VAL_POISON && want_mesh(s, m, stmt->as.on.mesh->span, "what follows on", &mesh) &&
-      mesh_usable(s, mesh, stmt->as.on.mesh->span))
+  if (m.kind != VAL_POISON && want_mesh(s, m, stmt->as.on.mesh->span, "what follows on", &mesh))
     s->at.mesh = mesh;
   exec_stmts(s, env, &stmt->as.on.body, body); /* what it declares is needed after a fault too */
   s->at.mesh = saved;

@@ -36,7 +36,9 @@ static Val coerce_layout(Sema *s, Val v, Span span, const char *what) {
   TensorType t = {.mesh = s->at.mesh};
   if (v.kind != VAL_LIST) return wrong(s, v, span, what, "a layout such as [B@dp, S]");
   if (!want_ints(s, v, span, what, t.shape, DTM_MAX_DIMS, &t.rank)) return POISON;
-  return val_type(s, VAL_LAYOUT, &t);
+  Val layout = val_type(s, VAL_LAYOUT, &t);
+  layout.any_mesh = true;
+  return layout;
 }
 
 Val coerce_named(Sema *s, Env *env, const TypeExpr *t, Val v, Span span, const char *what) {
@@ -89,6 +91,9 @@ static bool eval_axes(Sema *s, Env *env, const ListItem *item, const Mesh *mesh,
     const Expr *e = item->axes.data[i];
     int axis;
     Val v = eval(s, env, e);
+    /* `let rows = world.flatten(... as "rows")`: after @ the dim is meant, not the mesh */
+    if (v.kind == VAL_MESH && e->kind == EXPR_NAME && mesh_axis(mesh, e->as.s) >= 0)
+      v = (Val){.kind = VAL_AXIS, .as.s = e->as.s};
     if (v.kind == VAL_POISON || !want_axis(s, v, mesh, e->span, false, &axis)) {
       ok = false;
       continue;
@@ -251,8 +256,7 @@ static bool eval_layout(Sema *s, Env *env, const TypeExpr *t, TensorType *out) {
   out->mesh = s->at.mesh;
   if (t->mesh) {
     Val m = eval(s, env, t->mesh);
-    if (m.kind == VAL_POISON || !want_mesh(s, m, t->mesh->span, "what follows on", &out->mesh) ||
-        !mesh_usable(s, out->mesh, t->mesh->span))
+    if (m.kind == VAL_POISON || !want_mesh(s, m, t->mesh->span, "what follows on", &out->mesh))
       return false;
   }
   out->dtype = dtype_map(s, t->dtype);
@@ -310,7 +314,7 @@ static bool match_extent(Sema *s, Env *env, Env *bind, const Expr *e, int64_t ac
   *binding = NULL;
   if (e->kind == EXPR_NAME && bind) {
     Binding *b = env_find(s, env, e->as.s);
-    if (!b && (env->file->library || mesh_axis(s->world, e->as.s) < 0)) {
+    if (!b && (env->file->library || !mesh_knows_axis(s, e->as.s))) {
       env_set(s, bind, e->as.s, BIND_EXTENT, val_int(actual), e->span);
       *out = actual;
       return true;
@@ -339,6 +343,25 @@ static Val layout_mismatch(Sema *s, const TensorType *given, const TensorType *d
   *fix = (FixCandidate){
       .node = span, .operand = FIX_VALUE, .text = span, .from = *given, .to = *given};
   fix->to.layout = declared->layout;
+  VEC_PUSH(s->sink->arena, &d->fixes, fix);
+  return POISON;
+}
+
+/* The type with its mesh, also where that is the world. */
+static const char *on_mesh(Sema *s, const TensorType *t) {
+  const char *text = type_print(s->arena, t);
+  return t->mesh->sub ? text : arena_printf(s->arena, "%s on %s", text, t->mesh->name);
+}
+
+static Val mesh_mismatch(Sema *s, const TensorType *given, const TensorType *declared,
+                         const TypeExpr *t, Span span, const char *what) {
+  Diag *d = sema_error(s, DIAG_MESH_MISMATCH, span, "%s is on another mesh than declared", what);
+  diag_label(s->sink, d, "this is %s", on_mesh(s, given));
+  diag_note(s->sink, d, t->span, "declared as %s", on_mesh(s, declared));
+  FixCandidate *fix = ARENA_NEW(s->arena, FixCandidate);
+  *fix = (FixCandidate){
+      .node = span, .operand = FIX_VALUE, .text = span, .from = *given, .to = *declared};
+  fix->to.dtype = given->dtype;
   VEC_PUSH(s->sink->arena, &d->fixes, fix);
   return POISON;
 }
@@ -406,12 +429,11 @@ Val match_tensor(Sema *s, Env *env, Env *bind, const TypeExpr *t, Val v, Span sp
     return dtype_mismatch(s, given.dtype, declared.dtype, t, span, what);
   bool layout_said = t->has_dims || t->has_places || any;
   if (!layout_said) return v;
-  if (given.mesh != declared.mesh) {
-    sema_error(s, DIAG_DECLARED_LAYOUT, span, "%s is on %s, declared on %s", what,
-               mesh_print(s->arena, given.mesh), mesh_print(s->arena, declared.mesh));
-    return POISON;
-  }
   if (any) declared.dtype = given.dtype;
+  if (!given.mesh) given.mesh = declared.mesh; /* a scalar that every rank has */
+  if (any && !t->has_dims && !t->mesh && !move_to_mesh(s, &declared, given.mesh, t->span))
+    return POISON;
+  if (given.mesh != declared.mesh) return mesh_mismatch(s, &given, &declared, t, span, what);
   if (any && !t->has_dims) {
     /* only the Partial part is declared */
     for (uint32_t a = 0; a < given.mesh->naxes; a++) {

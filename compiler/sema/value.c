@@ -264,14 +264,6 @@ bool want_ints(Sema *s, Val v, Span span, const char *what, int64_t *out, uint32
   return true;
 }
 
-static const char *axis_list(Sema *s, const Mesh *mesh) {
-  StrBuf sb;
-  strbuf_init(&sb, s->arena);
-  for (uint32_t a = 0; a < mesh->naxes; a++)
-    strbuf_printf(&sb, "%s%s", a ? ", " : "", mesh->axis[a]);
-  return mesh->naxes ? sb.text : "none";
-}
-
 bool want_axis(Sema *s, Val v, const Mesh *mesh, Span span, bool missing_is_none, int *axis) {
   *axis = -1;
   switch (v.kind) {
@@ -283,18 +275,18 @@ bool want_axis(Sema *s, Val v, const Mesh *mesh, Span span, bool missing_is_none
     if (*axis >= 0 || (missing_is_none && v.kind == VAL_STRING)) return true;
     {
       Diag *d = sema_error(s, DIAG_UNKNOWN_AXIS, span, "the mesh has no dim named %s", v.as.s);
-      diag_reason(s->sink, d, "its dims are: %s", axis_list(s, mesh));
+      diag_reason(s->sink, d, "its dims are: %s", mesh_dims_print(s->arena, mesh));
     }
     return false;
   case VAL_INT: {
-    int64_t i = v.as.i < 0 ? v.as.i + mesh->naxes : v.as.i;
-    if (i >= 0 && i < mesh->naxes) {
+    int64_t n = mesh_ndims(mesh), i = v.as.i < 0 ? v.as.i + n : v.as.i;
+    if (i >= 0 && i < n) {
       *axis = (int)i;
       return true;
     }
     if (missing_is_none) return true;
     sema_error(s, DIAG_UNKNOWN_AXIS, span, "the mesh has no dim %" PRId64 ": it has %u dims",
-               v.as.i, mesh->naxes);
+               v.as.i, mesh_ndims(mesh));
     return false;
   }
   case VAL_UNSET:

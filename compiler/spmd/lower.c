@@ -2,7 +2,8 @@
 #include "spmd/lower.h"
 
 ValueId spmd_redistribute(Lowering *l, ValueId v, const TensorType *to) {
-  const TensorType from = *spmd_type(l, v);
+  TensorType from = *spmd_type(l, v);
+  if (!from.mesh) from.mesh = to->mesh; /* a scalar that every rank has */
   if (type_equal(&from, to)) return v;
   const RedistributePlan *plan = place_plan(l->plans, &from, to, NULL);
   if (plan->error) {
@@ -41,6 +42,7 @@ static void lower_output(Lowering *l) {
   const Node *n = l->serving;
   TensorType t = *value_type(l->in, n->operands[0]);
   t.layout = (Layout){0};
+  if (l->world) t.mesh = l->world; /* the log is rank 0's, the decision to stop everybody's */
   ValueId v = spmd_redistribute(l, l->map[n->operands[0]], &t);
   NodeId id = graph_add(l->out, OP_OUTPUT, &v, 1, n->attrs, n->nattrs, NULL, 0, n->span, n->scope);
   graph_node(l->out, id)->phase = n->phase;
@@ -98,10 +100,15 @@ static void lower_node(Lowering *l, NodeId id) {
   if (name && !graph_value(l->out, v)->name) graph_value(l->out, v)->name = name;
 }
 
-/* As spmd_lower; `map` (old value -> new) is kept for the caller. */
-static Graph *lower(Arena *arena, const Graph *g, PlanCache *plans, ValueId **map,
-                    const char **error) {
-  Lowering l = {.arena = arena, .in = g, .nodes = graph_map_begin(arena, arena, g), .plans = plans};
+/* As spmd_lower; outputs go to all ranks of `world` (or NULL); `map` (old value -> new) is kept for
+ * the caller. */
+static Graph *lower(Arena *arena, const Graph *g, const Mesh *world, PlanCache *plans,
+                    ValueId **map, const char **error) {
+  Lowering l = {.arena = arena,
+                .in = g,
+                .world = world,
+                .nodes = graph_map_begin(arena, arena, g),
+                .plans = plans};
   l.out = l.nodes.to;
   l.map = l.nodes.value;
   for (NodeId id = 1; id < g->nodes.len; id++) {
@@ -115,7 +122,7 @@ static Graph *lower(Arena *arena, const Graph *g, PlanCache *plans, ValueId **ma
 
 Graph *spmd_lower(Arena *arena, const Graph *g, PlanCache *plans, const char **error) {
   ValueId *map;
-  return lower(arena, g, plans, &map, error);
+  return lower(arena, g, NULL, plans, &map, error);
 }
 
 /* A scalar made of constants alone is on no mesh in particular; from here on every value has ranks
@@ -131,7 +138,7 @@ const char *spmd_run(Program *program, PlanCache *plans) {
     if (!b->graph) continue;
     ValueId *map;
     const char *error;
-    Graph *g = lower(program->arena, b->graph, plans, &map, &error);
+    Graph *g = lower(program->arena, b->graph, program->world, plans, &map, &error);
     if (!g) return error;
     settle_scalars(g, program->world);
     b->graph = g;

@@ -13,6 +13,7 @@ typedef struct Lowering {
   GraphMap nodes; /* of `in` to `out` */
   ValueId *map;   /* nodes.value: value of `in` -> value of `out` */
   PlanCache *plans;
+  const Mesh *world;   /* where outputs go; NULL = where they are */
   const char *error;   /* the first thing that went wrong, or NULL */
   const Node *serving; /* node of `in` that is being lowered: new nodes take its place and phase */
 } Lowering;

@@ -129,6 +129,27 @@ void chunk(int64_t extent, int64_t parts, int64_t r, int64_t *begin, int64_t *le
   abi_chunk(extent, parts, r, begin, length);
 }
 
+int type_to_mesh(TensorType *t, const Mesh *mesh) {
+  Layout to = {0};
+  for (uint32_t a = 0; a < t->mesh->naxes; a++) {
+    Place p = t->layout.at[a];
+    if (p.kind == PLACE_REPLICATE) continue;
+    int at = mesh_axis(mesh, t->mesh->axis[a]);
+    if (at < 0) return (int)a;
+    if (p.kind == PLACE_PARTIAL)
+      layout_set(&to, mesh, (uint32_t)at, PLACE_PARTIAL, 0, (ReduceOp)p.op);
+  }
+  for (uint32_t d = 0; d < t->rank; d++) {
+    uint8_t axes[DTM_MAX_AXES];
+    uint32_t n = layout_dim_axes(&t->layout, d, axes);
+    for (uint32_t i = 0; i < n; i++) axes[i] = (uint8_t)mesh_axis(mesh, t->mesh->axis[axes[i]]);
+    layout_set_dim(&to, mesh, d, axes, n);
+  }
+  t->layout = to;
+  t->mesh = mesh;
+  return -1;
+}
+
 Block type_block(const TensorType *t, const int64_t coord[DTM_MAX_AXES]) {
   Block b = {0};
   AbiPlace at[ABI_MAX_AXES];
@@ -151,29 +172,34 @@ int64_t type_local_bytes(const TensorType *t) {
   return n;
 }
 
-const char *type_print(Arena *arena, const TensorType *t) {
-  StrBuf sb;
-  strbuf_init(&sb, arena);
-  strbuf_puts(&sb, dtype_name(t->dtype));
-  strbuf_putc(&sb, '[');
+void type_put(StrBuf *out, const TensorType *t) {
+  strbuf_puts(out, dtype_name(t->dtype));
+  strbuf_putc(out, '[');
   for (uint32_t d = 0; d < t->rank; d++) {
     uint8_t axes[DTM_MAX_AXES];
     uint32_t n = layout_dim_axes(&t->layout, d, axes);
-    strbuf_printf(&sb, "%s%lld", d ? ", " : "", (long long)t->shape[d]);
-    if (n == 1) strbuf_printf(&sb, "@%s", t->mesh->axis[axes[0]]);
+    strbuf_printf(out, "%s%lld", d ? ", " : "", (long long)t->shape[d]);
+    if (n == 1) strbuf_printf(out, "@%s", t->mesh->axis[axes[0]]);
     for (uint32_t i = 0; n > 1 && i < n; i++)
-      strbuf_printf(&sb, "%s%s%s", i ? "," : "@(", t->mesh->axis[axes[i]], i + 1 == n ? ")" : "");
+      strbuf_printf(out, "%s%s%s", i ? "," : "@(", t->mesh->axis[axes[i]], i + 1 == n ? ")" : "");
   }
-  strbuf_putc(&sb, ']');
+  strbuf_putc(out, ']');
   bool open = false;
   for (uint32_t a = 0; t->mesh && a < t->mesh->naxes; a++) {
     Place p = t->layout.at[a];
     if (p.kind != PLACE_PARTIAL) continue;
-    strbuf_printf(&sb, "%s%s", open ? ", " : " partial(", t->mesh->axis[a]);
-    if (p.op != REDUCE_SUM) strbuf_printf(&sb, ": %s", reduce_op_name((ReduceOp)p.op));
+    strbuf_printf(out, "%s%s", open ? ", " : " partial(", t->mesh->axis[a]);
+    if (p.op != REDUCE_SUM) strbuf_printf(out, ": %s", reduce_op_name((ReduceOp)p.op));
     open = true;
   }
-  if (open) strbuf_putc(&sb, ')');
+  if (open) strbuf_putc(out, ')');
+}
+
+const char *type_print(Arena *arena, const TensorType *t) {
+  StrBuf sb;
+  strbuf_init(&sb, arena);
+  type_put(&sb, t);
+  if (t->mesh && t->mesh->sub) strbuf_printf(&sb, " on %s", t->mesh->name);
   return sb.text;
 }
 

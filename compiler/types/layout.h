@@ -73,6 +73,9 @@ void layout_set(Layout *l, const Mesh *mesh, uint32_t axis, PlaceKind kind, uint
                 ReduceOp op);
 /* Replaces the whole list of axes of `dim` (which must hold axes that are Replicate otherwise). */
 void layout_set_dim(Layout *l, const Mesh *mesh, uint32_t dim, const uint8_t *axes, uint32_t n);
+/* Puts `t` on `mesh`: every placement goes to the axis of the same name, with its order. -1, or the
+ * first axis of the old mesh with a placement whose name `mesh` lacks; `t` is then unchanged. */
+int type_to_mesh(TensorType *t, const Mesh *mesh);
 /* A Partial on several axes has one op (sum and avg may mix). False when it does not. */
 bool layout_partial_consistent(const Layout *l);
 
@@ -88,9 +91,11 @@ int64_t type_local_bytes(const TensorType *t); /* of the largest shard */
 /* [begin, begin + length) of part r of `parts` of an extent: the rule of torch.chunk. */
 void chunk(int64_t extent, int64_t parts, int64_t r, int64_t *begin, int64_t *length);
 
-/* Source form: "f32[8@dp, 64, 32@(cp,tp)] partial(tp: max)". Extents print as numbers, or as
- * `labels[d]` where not NULL. */
+/* Source form: "f32[8@dp, 64, 32@(cp,tp)] partial(tp: max)", and `on NAME` where the mesh is not
+ * the world. */
 const char *type_print(Arena *arena, const TensorType *t);
+/* The same without the mesh. */
+void type_put(StrBuf *out, const TensorType *t);
 /* Only the layout: "[0@dp, 2@tp] partial(cp)" is never shown to users; this prints per axis as in
  * "dp: Shard(0), tp: Replicate" for notes that speak of one axis. */
 const char *place_print(Arena *arena, Place p);

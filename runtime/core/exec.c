@@ -134,10 +134,10 @@ static int in_mesh(const Exec *x, uint32_t mesh) {
   return mesh == 0 || abi_mesh_position(x->image, &x->image->mesh[mesh], x->comm->rank) >= 0;
 }
 
-/* A transfer between meshes concerns the ranks of both. */
+/* A transfer between meshes concerns the ranks of both; all else those of one. */
 static int takes_part(const Exec *x, const AbiAction *a) {
   if (in_mesh(x, a->mesh)) return 1;
-  if (!is_move(a->kind)) return 0;
+  if (a->kind != ABI_PULL) return 0;
   const AbiBuffer *b = &x->image->buffer[a->buffers];
   return in_mesh(x, x->image->type[b[0].type].mesh) || in_mesh(x, x->image->type[b[1].type].mesh);
 }
@@ -313,6 +313,7 @@ int dtm_rt_exec_run(Exec *x, uint32_t first, uint32_t count, const ExecHooks *ho
 
 static int all_finite(const Exec *x, const AbiBuffer *b, const void *data) {
   if (!b->type || !abi_is_float(x->image->type[b->type].dtype)) return 1;
+  if (!in_mesh(x, x->image->type[b->type].mesh)) return 1; /* a transfer from here to others */
   LibTensor t = library_tensor(x, b, (void *)data);
   int64_t n = 1;
   for (uint32_t d = 0; d < t.rank; d++) n *= t.extent[d];

@@ -1,9 +1,11 @@
 /* The same program on every mesh gives the losses of mesh 1.
  *
- * For each program of programs/: compile and train on every mesh of the list with --log=json, compare the
- * losses with those of mesh 1. The first line of a program says how far rounding lets f32 go:
+ * For each program of programs/: compile and train on every mesh of the list with --log=json,
+ * compare the losses with those of mesh 1. The first line of a program says how far rounding lets
+ * f32 go:
  * "// smooth" 20 steps, "// kinked" (relu, max) 5 steps, within 1e-5 relative; with --widen every
- * program must stay within 1e-10 for 100 steps.
+ * program must stay within 1e-10 for 100 steps. A second line "// meshes: pp=2; pp=2,tp=2" names
+ * other meshes than those of the list.
  */
 #include <check.h>
 #include <dirent.h>
@@ -18,10 +20,10 @@
 
 enum { STEPS = 100, MAX_PROGRAMS = 64 };
 
-static const char *const meshes[] = {"dp=2",      "tp=2",      "dp=3",          "tp=3",
-                                     "dp=4",      "dp=2,tp=2", "dp=2,sp=2",     "dp=3,tp=2",
-                                     "dp=2,tp=3", "tp=4",      "dp=2,sp=2,tp=2"};
-enum { NMESHES = sizeof meshes / sizeof *meshes };
+static const char *const usual_meshes[] = {"dp=2",      "tp=2",      "dp=3",          "tp=3",
+                                           "dp=4",      "dp=2,tp=2", "dp=2,sp=2",     "dp=3,tp=2",
+                                           "dp=2,tp=3", "tp=4",      "dp=2,sp=2,tp=2"};
+enum { NUSUAL = sizeof usual_meshes / sizeof *usual_meshes, MAX_MESHES = 16 };
 
 static char work[256], root[512];
 static char programs[MAX_PROGRAMS][128];
@@ -100,39 +102,57 @@ static int losses_of(const char *program, const char *mesh, const char *flags, d
   return n;
 }
 
-static void compare(const char *program, const char *flags, int steps, double tolerance) {
-  static double want[STEPS], got[STEPS];
-  ck_assert_int_eq(losses_of(program, "", flags, want), STEPS);
-  ck_assert_msg(want[STEPS - 1] < want[0], "%s does not learn: %g -> %g", program, want[0],
-                want[STEPS - 1]);
-  for (int m = 0; m < NMESHES; m++) {
-    ck_assert_int_eq(losses_of(program, meshes[m], flags, got), STEPS);
-    for (int s = 0; s < steps; s++)
-      ck_assert_msg(fabs(got[s] - want[s]) <= tolerance * fabs(want[s]),
-                    "%s %s on %s, step %d: loss %.17g, mesh 1 has %.17g (relative %g)", program,
-                    flags, meshes[m], s, got[s], want[s], fabs(got[s] / want[s] - 1));
-  }
-}
+typedef struct Header {
+  bool smooth;
+  int nmeshes;
+  char meshes[MAX_MESHES][64];
+} Header;
 
-static int f32_steps(const char *program) {
-  char path[1024], line[64] = "";
+static void read_header(const char *program, Header *h) {
+  char path[1024], line[512] = "";
   snprintf(path, sizeof path, "%s/programs/%s", root, program);
   FILE *f = fopen(path, "r");
   ck_assert_ptr_nonnull(f);
   ck_assert_ptr_nonnull(fgets(line, sizeof line, f));
+  h->smooth = strcmp(line, "// smooth\n") == 0;
+  ck_assert_msg(h->smooth || strcmp(line, "// kinked\n") == 0, "%s: first line must say", program);
+  h->nmeshes = 0;
+  static const char mark[] = "// meshes: ";
+  bool own = fgets(line, sizeof line, f) && strncmp(line, mark, strlen(mark)) == 0;
   fclose(f);
-  bool smooth = strcmp(line, "// smooth\n") == 0;
-  ck_assert_msg(smooth || strcmp(line, "// kinked\n") == 0, "%s: first line must say", program);
-  return smooth ? 20 : 5;
+  for (int i = 0; !own && i < NUSUAL; i++)
+    snprintf(h->meshes[h->nmeshes++], sizeof *h->meshes, "%s", usual_meshes[i]);
+  for (char *m = own ? strtok(line + strlen(mark), "; \n") : NULL; m && h->nmeshes < MAX_MESHES;
+       m = strtok(NULL, "; \n"))
+    snprintf(h->meshes[h->nmeshes++], sizeof *h->meshes, "%s", m);
+}
+
+static void compare(const char *program, const Header *h, const char *flags, int steps,
+                    double tolerance) {
+  static double want[STEPS], got[STEPS];
+  ck_assert_int_eq(losses_of(program, "", flags, want), STEPS);
+  ck_assert_msg(want[STEPS - 1] < want[0], "%s does not learn: %g -> %g", program, want[0],
+                want[STEPS - 1]);
+  for (int m = 0; m < h->nmeshes; m++) {
+    ck_assert_int_eq(losses_of(program, h->meshes[m], flags, got), STEPS);
+    for (int s = 0; s < steps; s++)
+      ck_assert_msg(fabs(got[s] - want[s]) <= tolerance * fabs(want[s]),
+                    "%s %s on %s, step %d: loss %.17g, mesh 1 has %.17g (relative %g)", program,
+                    flags, h->meshes[m], s, got[s], want[s], fabs(got[s] / want[s] - 1));
+  }
 }
 
 START_TEST(f32_first_steps) {
-  compare(programs[_i], "", f32_steps(programs[_i]), 1e-5);
+  Header h;
+  read_header(programs[_i], &h);
+  compare(programs[_i], &h, "", h.smooth ? 20 : 5, 1e-5);
 }
 END_TEST
 
 START_TEST(widened_hundred_steps) {
-  compare(programs[_i], "--widen", STEPS, 1e-10);
+  Header h;
+  read_header(programs[_i], &h);
+  compare(programs[_i], &h, "--widen", STEPS, 1e-10);
 }
 END_TEST
 
