@@ -24,25 +24,8 @@ static LLVMValueRef is_nan(Emitter *e, LLVMValueRef x) {
 }
 
 LLVMTypeRef ll_storage(Emitter *e, DType storage, uint32_t lanes) {
-  switch (storage) {
-  case DT_BF16:
-  case DT_F16:
-    return ll_int(e, 16, lanes);
-  case DT_F8_E4M3:
-  case DT_F8_E5M2:
-  case DT_BOOL:
-    return ll_int(e, 8, lanes);
-  case DT_NONE:
-  case DT_F64:
-  case DT_F32:
-  case DT_I64:
-  case DT_I32:
-  case DT_I16:
-  case DT_I8:
-  case DT_U8:
-  case DT_COUNT:
-    break;
-  }
+  bool narrow = dtype_is_float(storage) && dtype_bytes(storage) < 4;
+  if (narrow || storage == DT_BOOL) return ll_int(e, (uint32_t)dtype_bytes(storage) * 8, lanes);
   return ll_type(e, storage, lanes);
 }
 

@@ -13,6 +13,24 @@ Graph *graph_new(Arena *arena, const char *name) {
   return g;
 }
 
+const char *phase_name(Phase phase) {
+  static const char *const names[] = {
+#define X(id, name) [PHASE_##id] = name,
+      ABI_PHASES(X)
+#undef X
+  };
+  return names[phase];
+}
+
+const char *var_kind_name(VarKind kind) {
+  static const char *const names[] = {[VAR_NONE] = "?",
+#define X(id, name) [VAR_##id] = name,
+                                      ABI_VAR_KINDS(X)
+#undef X
+  };
+  return names[kind];
+}
+
 const char *block_name(BlockKind kind) {
   static const char *const names[] = {
 #define X(id, name) [BLOCK_##id] = name,

@@ -43,11 +43,12 @@ typedef struct Attr {
  * keeps its value until the step ends, except an accumulator: BACKWARD assigns it once per batch,
  * and what reads it in a later phase sees the last of these values. */
 typedef enum Phase {
-  PHASE_FORWARD = 0,
-  PHASE_BACKWARD,
-  PHASE_REDUCE,   /* gradient reductions; those of one ATTR_BUCKET may be one collective */
-  PHASE_OPTIMIZER /* clipping, new values of parameters and optimizer state */
+#define X(id, name) PHASE_##id,
+  ABI_PHASES(X)
+#undef X
 } Phase;
+
+const char *phase_name(Phase phase);
 
 typedef struct Node {
   Op op;
@@ -86,11 +87,14 @@ typedef struct Graph {
 
 /* A variable that outlives a step: parameters, buffers, optimizer state, accumulators. */
 typedef enum VarKind {
-  VAR_PARAM = 1,
-  VAR_BUFFER,
-  VAR_OPTIMIZER,  /* moments; saved with the parameter's name and a suffix */
-  VAR_ACCUMULATOR /* gradients over accumulated micro-batches; not saved */
+  VAR_NONE = 0,
+#define X(id, name) VAR_##id,
+  ABI_VAR_KINDS(X)
+#undef X
+      VAR_COUNT
 } VarKind;
+
+const char *var_kind_name(VarKind kind);
 
 typedef struct Var {
   VarKind kind;

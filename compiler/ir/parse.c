@@ -76,10 +76,11 @@ static Graph *graph(Reader *p) {
   static const struct {
     const char *label;
     Phase phase;
-  } phases[] = {{"forward:", PHASE_FORWARD},
-                {"backward:", PHASE_BACKWARD},
-                {"reduce:", PHASE_REDUCE},
-                {"optimizer:", PHASE_OPTIMIZER}};
+  } phases[] = {
+#define X(id, name) {name ":", PHASE_##id},
+      ABI_PHASES(X)
+#undef X
+  };
   enum { NPHASES = sizeof phases / sizeof *phases };
   read_expect(p, "graph");
   Graph *g = graph_new(p->arena, read_word(p));
@@ -142,13 +143,11 @@ static const Mesh *mesh(Reader *p) {
 }
 
 static void var(Reader *p) {
-  static const char *const kinds[] = {"?", "param", "buffer", "optimizer", "accumulator"};
   Var v = {.chunks = 1};
   if (read_index(p) != p->program->vars.len) read_fail(p, "variables must count up");
-  int kind = VAR_PARAM;
-  while (kind <= VAR_ACCUMULATOR && !read_accept(p, kinds[kind])) kind++;
-  if (kind > VAR_ACCUMULATOR) read_fail(p, "unknown kind of variable");
-  v.kind = (VarKind)kind;
+  v.kind = VAR_PARAM;
+  while (v.kind < VAR_COUNT && !read_accept(p, var_kind_name(v.kind))) v.kind++;
+  if (v.kind == VAR_COUNT) read_fail(p, "unknown kind of variable");
   v.name = read_quoted(p);
   read_expect(p, ":");
   v.type = read_type(p);

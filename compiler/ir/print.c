@@ -125,13 +125,6 @@ void node_print(StrBuf *out, const Program *program, const Graph *graph, NodeId 
   put_node(&(Printer){out, program, graph}, id);
 }
 
-static const char *const phase_names[] = {
-    [PHASE_FORWARD] = "forward",
-    [PHASE_BACKWARD] = "backward",
-    [PHASE_REDUCE] = "reduce",
-    [PHASE_OPTIMIZER] = "optimizer",
-};
-
 void graph_print(StrBuf *out, const Program *program, const Graph *g) {
   Printer p = {out, program, g};
   strbuf_printf(out, "graph %s {\n", g->name);
@@ -147,7 +140,7 @@ void graph_print(StrBuf *out, const Program *program, const Graph *g) {
   uint8_t phase = PHASE_FORWARD;
   for (NodeId id = 1; id < g->nodes.len; id++) {
     const Node *n = graph_node(g, id);
-    if (n->phase != phase) strbuf_printf(out, "  %s:\n", phase_names[phase = n->phase]);
+    if (n->phase != phase) strbuf_printf(out, "  %s:\n", phase_name(phase = n->phase));
     strbuf_puts(out, "  ");
     put_node(&p, id);
     strbuf_putc(out, '\n');
@@ -167,16 +160,9 @@ static void put_mesh(StrBuf *out, const Mesh *m) {
   strbuf_puts(out, m->ranks ? "]\n" : "\n");
 }
 
-static const char *const var_kinds[] = {
-    [VAR_PARAM] = "param",
-    [VAR_BUFFER] = "buffer",
-    [VAR_OPTIMIZER] = "optimizer",
-    [VAR_ACCUMULATOR] = "accumulator",
-};
-
 static void put_var(const Printer *p, uint32_t index) {
   const Var *v = &p->program->vars.data[index];
-  strbuf_printf(p->out, "var %" PRIu32 " %s ", index, var_kinds[v->kind]);
+  strbuf_printf(p->out, "var %" PRIu32 " %s ", index, var_kind_name(v->kind));
   put_quoted(p->out, v->name);
   strbuf_puts(p->out, ": ");
   put_type(p, &v->type);

@@ -3,14 +3,6 @@
 
 #include <string.h>
 
-#define SAME(id) _Static_assert((int)DT_##id == (int)ABI_##id, "element types are numbered alike");
-#define X(id, name, bytes, st) SAME(id)
-ABI_DTYPES(X)
-#undef X
-_Static_assert((int)DT_COUNT == (int)ABI_DTYPE_COUNT && (int)REDUCE_XOR == (int)ABI_XOR &&
-                   (int)REDUCE_AVG == (int)ABI_AVG && (int)PLACE_PARTIAL == (int)ABI_PARTIAL,
-               "the runtime reads these numbers");
-
 void image_init(ImageWriter *w, Arena *arena) {
   memset(w, 0, sizeof *w);
   w->arena = arena;

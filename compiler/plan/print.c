@@ -26,11 +26,6 @@ static const char *kind_name(uint32_t kind) {
   return names[kind];
 }
 
-static const char *phase_name(uint32_t phase) {
-  static const char *const names[] = {"forward", "backward", "reduce", "optimizer"};
-  return names[phase];
-}
-
 /* "f32[8@dp, 4@(tp,cp)] partial(pp)" */
 static void print_type(const Printer *p, uint32_t type) {
   const AbiType *t = &p->type[type];
@@ -71,7 +66,6 @@ static void print_action(const Printer *p, const AbiAction *a, uint32_t number) 
 }
 
 void plan_print(StrBuf *out, const Plan *plan) {
-  static const char *const kinds[] = {"", "param", "buffer", "optimizer", "accumulator"};
   Printer p = {.out = out, .h = (const AbiHeader *)(const void *)plan->image};
 #define X(name, T) p.name = (const T *)(const void *)(plan->image + p.h->name.offset);
   ABI_TABLES(X)
@@ -80,7 +74,8 @@ void plan_print(StrBuf *out, const Plan *plan) {
                 p.h->persistent_size);
   for (uint64_t i = 0; i < p.h->var.count; i++) {
     const AbiVar *v = &p.var[i];
-    strbuf_printf(out, "  0x%-8" PRIx64 " %-11s %s ", v->offset, kinds[v->kind], text(&p, v->name));
+    strbuf_printf(out, "  0x%-8" PRIx64 " %-11s %s ", v->offset, var_kind_name(v->kind),
+                  text(&p, v->name));
     print_type(&p, v->type);
     strbuf_putc(out, '\n');
   }

@@ -66,23 +66,5 @@ ValueId spmd_reduce_keep(Lowering *l, Op op, ValueId x, const int64_t *dims, uin
 }
 
 DType spmd_work_dtype(DType dtype) {
-  switch (dtype) {
-  case DT_BF16:
-  case DT_F16:
-  case DT_F8_E4M3:
-  case DT_F8_E5M2:
-    return DT_F32;
-  case DT_NONE:
-  case DT_F64:
-  case DT_F32:
-  case DT_I64:
-  case DT_I32:
-  case DT_I16:
-  case DT_I8:
-  case DT_U8:
-  case DT_BOOL:
-  case DT_COUNT:
-    break;
-  }
-  return dtype;
+  return dtype_is_float(dtype) && dtype_bytes(dtype) < 4 ? DT_F32 : dtype;
 }

@@ -8,7 +8,7 @@ static const struct {
   size_t bytes;
 } table[DT_COUNT] = {[DT_NONE] = {"?", 0},
 #define X(id, name, bytes, st) [DT_##id] = {name, bytes},
-                     DTYPES(X)
+                     ABI_DTYPES(X)
 #undef X
 };
 

@@ -5,10 +5,10 @@
 
 #include <string.h>
 
-static const char *const reduce_names[REDUCE_COUNT] = {
-    [REDUCE_NONE] = "none",       [REDUCE_SUM] = "sum", [REDUCE_AVG] = "avg",
-    [REDUCE_PRODUCT] = "product", [REDUCE_MAX] = "max", [REDUCE_MIN] = "min",
-    [REDUCE_AND] = "and",         [REDUCE_OR] = "or",   [REDUCE_XOR] = "xor",
+static const char *const reduce_names[REDUCE_COUNT] = {[REDUCE_NONE] = "none",
+#define X(id, name) [REDUCE_##id] = name,
+                                                       ABI_REDUCES(X)
+#undef X
 };
 
 const char *reduce_op_name(ReduceOp op) {

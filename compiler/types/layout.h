@@ -15,21 +15,20 @@
 
 typedef enum ReduceOp {
   REDUCE_NONE = 0,
-  REDUCE_SUM,
-  REDUCE_AVG,
-  REDUCE_PRODUCT,
-  REDUCE_MAX,
-  REDUCE_MIN,
-  REDUCE_AND,
-  REDUCE_OR,
-  REDUCE_XOR,
-  REDUCE_COUNT
+#define X(id, name) REDUCE_##id,
+  ABI_REDUCES(X)
+#undef X
+      REDUCE_COUNT
 } ReduceOp;
 
 const char *reduce_op_name(ReduceOp op); /* "sum", "avg", ... as written in source */
 ReduceOp reduce_op_by_name(const char *name);
 
-typedef enum PlaceKind { PLACE_REPLICATE = 0, PLACE_SHARD, PLACE_PARTIAL } PlaceKind;
+typedef enum PlaceKind {
+#define X(id) PLACE_##id,
+  ABI_PLACE_KINDS(X)
+#undef X
+} PlaceKind;
 
 /* Placement on one mesh axis. Unused fields are zero, so that memcmp decides equality. */
 typedef struct Place {

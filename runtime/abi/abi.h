@@ -22,22 +22,6 @@
 enum { ABI_VERSION = 1, ABI_MAX_AXES = 8, ABI_MAX_DIMS = 8, ABI_ALIGN = 64 };
 #define ABI_MAGIC 0x474d494d54440a1aull
 
-/* Element types; the numbers of compiler/types/dtype.h (asserted by the writer).
- * X(enum, name, bytes, safetensors name) */
-#define ABI_DTYPES(X)                                                                              \
-  X(F64, "f64", 8, "F64")                                                                          \
-  X(F32, "f32", 4, "F32")                                                                          \
-  X(BF16, "bf16", 2, "BF16")                                                                       \
-  X(F16, "f16", 2, "F16")                                                                          \
-  X(F8_E4M3, "f8_e4m3", 1, "F8_E4M3")                                                              \
-  X(F8_E5M2, "f8_e5m2", 1, "F8_E5M2")                                                              \
-  X(I64, "i64", 8, "I64")                                                                          \
-  X(I32, "i32", 4, "I32")                                                                          \
-  X(I16, "i16", 2, "I16")                                                                          \
-  X(I8, "i8", 1, "I8")                                                                             \
-  X(U8, "u8", 1, "U8")                                                                             \
-  X(BOOL, "bool", 1, "BOOL")
-
 typedef enum AbiDType {
   ABI_NONE = 0,
 #define X(id, name, bytes, st) ABI_##id,
@@ -49,20 +33,19 @@ typedef enum AbiDType {
 size_t abi_dtype_bytes(uint32_t dtype);     /* 0 when there is no such type */
 const char *abi_dtype_name(uint32_t dtype); /* "?" when there is no such type */
 
-/* Reductions; the numbers of compiler/types/layout.h. */
 typedef enum AbiReduce {
   ABI_REDUCE_NONE = 0,
-  ABI_SUM,
-  ABI_AVG,
-  ABI_PRODUCT,
-  ABI_MAX,
-  ABI_MIN,
-  ABI_AND,
-  ABI_OR,
-  ABI_XOR
+#define X(id, name) ABI_##id,
+  ABI_REDUCES(X)
+#undef X
+      ABI_REDUCE_COUNT
 } AbiReduce;
 
-typedef enum AbiPlaceKind { ABI_REPLICATE = 0, ABI_SHARD, ABI_PARTIAL } AbiPlaceKind;
+typedef enum AbiPlaceKind {
+#define X(id) ABI_##id,
+  ABI_PLACE_KINDS(X)
+#undef X
+} AbiPlaceKind;
 
 /* Placement on one mesh axis; same bytes as the compiler's Place. */
 typedef struct AbiPlace {
@@ -87,10 +70,10 @@ typedef struct AbiType {
 
 /* A variable: lives in the arena at `offset` for the whole run. */
 typedef enum AbiVarKind {
-  ABI_VAR_PARAM = 1,
-  ABI_VAR_BUFFER,
-  ABI_VAR_OPTIMIZER,
-  ABI_VAR_ACCUMULATOR
+  ABI_VAR_NONE = 0,
+#define X(id, name) ABI_VAR_##id,
+  ABI_VAR_KINDS(X)
+#undef X
 } AbiVarKind;
 
 typedef struct AbiVar {
@@ -185,7 +168,11 @@ typedef enum AbiActionKind {
   ABI_ACTION_COUNT
 } AbiActionKind;
 
-typedef enum AbiPhase { ABI_FORWARD = 0, ABI_BACKWARD, ABI_REDUCE, ABI_OPTIMIZER } AbiPhase;
+typedef enum AbiPhase {
+#define X(id, name) ABI_##id,
+  ABI_PHASES(X)
+#undef X
+} AbiPhase;
 
 /* Library operators. `ints` after the name are the args. */
 typedef enum AbiLibrary {

@@ -4,33 +4,6 @@
 
 #include <string.h>
 
-size_t abi_dtype_bytes(uint32_t dtype) {
-  static const uint8_t bytes[ABI_DTYPE_COUNT] = {
-#define X(id, name, n, st) [ABI_##id] = n,
-      ABI_DTYPES(X)
-#undef X
-  };
-  return dtype < ABI_DTYPE_COUNT ? bytes[dtype] : 0;
-}
-
-const char *abi_dtype_name(uint32_t dtype) {
-  static const char *const names[ABI_DTYPE_COUNT] = {
-#define X(id, name, n, st) [ABI_##id] = name,
-      ABI_DTYPES(X)
-#undef X
-  };
-  return dtype < ABI_DTYPE_COUNT && names[dtype] ? names[dtype] : "?";
-}
-
-const char *abi_program_name(uint32_t kind) {
-  static const char *const names[] = {
-#define X(id, name) name,
-      ABI_BLOCKS(X)
-#undef X
-  };
-  return names[kind];
-}
-
 int64_t abi_mesh_position(const Image *image, const AbiMesh *mesh, int32_t rank) {
   for (int64_t p = 0; p < mesh->nranks; p++)
     if (image->rank[mesh->ranks + (uint64_t)p] == rank) return p;

@@ -19,9 +19,6 @@
 
 #include "runtime/abi/abi.h"
 
-enum { RT_REDUCE_OPS = ABI_XOR + 1 };
-
-size_t dtm_rt_dtype_bytes(int dtype); /* of an AbiDType */
 /* The transports can reduce this AbiDType with this AbiReduce. f8 types are moved, never reduced;
  * avg (the sum divided by the size of the group) needs a float; and, or, xor an integer or bool.
  * max and min give NaN as soon as one operand is NaN. On bool, sum is or, product is and. */

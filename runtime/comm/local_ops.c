@@ -9,7 +9,7 @@
 int local_pull(RtComm *comm, size_t src, size_t dst, int dtype, const RtBox *boxes, size_t nboxes,
                const int32_t *group, int32_t ngroup) {
   LocalComm *c = local_of(comm);
-  size_t element = dtm_rt_dtype_bytes(dtype);
+  size_t element = abi_dtype_bytes((uint32_t)dtype);
   int error = local_barrier(comm, group, ngroup);
   if (error) {
     return error;
@@ -39,7 +39,7 @@ static int check_reduction(RtComm *comm, int dtype, int op, size_t src, size_t d
 int local_all_reduce(RtComm *comm, size_t src, size_t dst, size_t count, int dtype, int op,
                      const int32_t *group, int32_t ngroup) {
   LocalComm *c = local_of(comm);
-  size_t element = dtm_rt_dtype_bytes(dtype);
+  size_t element = abi_dtype_bytes((uint32_t)dtype);
   int error = check_reduction(comm, dtype, op, src, dst, count * element);
   if (!error) {
     error = local_barrier(comm, group, ngroup);
@@ -104,7 +104,7 @@ int local_reduce_scatter(RtComm *comm, size_t src, size_t dst, int dtype, int op
   if (error) {
     return error;
   }
-  size_t element = dtm_rt_dtype_bytes(dtype);
+  size_t element = abi_dtype_bytes((uint32_t)dtype);
   ScatterRun s = {c, group, ngroup, src, dst, element, dtype, op, false};
   s.stream = src != dst && dtm_boxes_bytes(boxes, nboxes, element) >= RT_STREAM_BYTES;
   for (size_t i = 0; i < nboxes; i++) {

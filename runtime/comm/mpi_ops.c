@@ -140,7 +140,7 @@ static int fetch(MpiComm *c, size_t src, size_t element, const RtBox *const *lis
 int mpi_pull(RtComm *comm, size_t src, size_t dst, int dtype, const RtBox *boxes, size_t nboxes,
              const int32_t *group, int32_t ngroup) {
   MpiComm *c = mpi_of(comm);
-  size_t element = dtm_rt_dtype_bytes(dtype), n = (size_t)ngroup;
+  size_t element = abi_dtype_bytes((uint32_t)dtype), n = (size_t)ngroup;
   RtBox *sorted = malloc((nboxes ? nboxes : 1) * sizeof *sorted);
   const RtBox **lists = malloc(n * sizeof *lists);
   size_t *counts = calloc(n, sizeof *counts);
@@ -179,7 +179,7 @@ static int check_reduction(RtComm *comm, int dtype, int op) {
 int mpi_all_reduce(RtComm *comm, size_t src, size_t dst, size_t count, int dtype, int op,
                    const int32_t *group, int32_t ngroup) {
   MpiComm *c = mpi_of(comm);
-  size_t element = dtm_rt_dtype_bytes(dtype);
+  size_t element = abi_dtype_bytes((uint32_t)dtype);
   int64_t grain = (int64_t)(64 / element), first, last;
   int32_t mine = 0;
   while (group[mine] != comm->rank) {
@@ -232,7 +232,7 @@ int mpi_all_reduce(RtComm *comm, size_t src, size_t dst, size_t count, int dtype
 int mpi_reduce_scatter(RtComm *comm, size_t src, size_t dst, int dtype, int op, const RtBox *boxes,
                        size_t nboxes, const int32_t *group, int32_t ngroup) {
   MpiComm *c = mpi_of(comm);
-  size_t element = dtm_rt_dtype_bytes(dtype), n = (size_t)ngroup;
+  size_t element = abi_dtype_bytes((uint32_t)dtype), n = (size_t)ngroup;
   size_t bytes = dtm_boxes_bytes(boxes, nboxes, element), row = (bytes + 63) & ~(size_t)63;
   const RtBox **lists = malloc(n * sizeof *lists);
   size_t *counts = malloc(n * sizeof *counts);

@@ -10,7 +10,7 @@
 typedef void FoldLoop(void *acc, const void *lhs, const void *rhs, size_t n);
 
 typedef struct ReduceLoops {
-  FoldLoop *fold[ABI_DTYPE_COUNT][RT_REDUCE_OPS]; /* bf16, f16: of f32 */
+  FoldLoop *fold[ABI_DTYPE_COUNT][ABI_REDUCE_COUNT]; /* bf16, f16: of f32 */
   void (*widen[ABI_DTYPE_COUNT])(float *out, const uint16_t *in, size_t n);
   void (*narrow[ABI_DTYPE_COUNT])(uint16_t *out, const float *in, size_t n);
   void (*divide_float)(float *x, size_t n, float by);
@@ -144,7 +144,7 @@ enum { BLOCK_BYTES = 8192 };
 /* One block of results, whose element type is `dtype`, in `out`. */
 static void reduce_block(const ReduceLoops *loops, void *out, const void *const *src, int nsrc,
                          size_t offset, size_t n, int dtype, int op) {
-  size_t bytes = dtm_rt_dtype_bytes(dtype);
+  size_t bytes = abi_dtype_bytes((uint32_t)dtype);
   FoldLoop *fold = loops->fold[dtype][op];
   const unsigned char *first = (const unsigned char *)src[0] + offset * bytes;
   if (dtype == ABI_BF16 || dtype == ABI_F16) {
@@ -180,7 +180,7 @@ static void reduce_block(const ReduceLoops *loops, void *out, const void *const 
 void dtm_reduce(void *const *dst, int ndst, const void *const *src, int nsrc, size_t n, int dtype,
                 int op, bool stream) {
   const ReduceLoops *loops = loops_for_cpu();
-  size_t bytes = dtm_rt_dtype_bytes(dtype), per_block = BLOCK_BYTES / bytes;
+  size_t bytes = abi_dtype_bytes((uint32_t)dtype), per_block = BLOCK_BYTES / bytes;
   _Alignas(64) unsigned char block[BLOCK_BYTES];
   for (size_t i = 0; i < n; i += per_block) {
     size_t count = n - i < per_block ? n - i : per_block;

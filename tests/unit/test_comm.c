@@ -4,7 +4,6 @@
 #include "comm/comm.h"
 #include "comm/local.h"
 #include "comm/mpi.h"
-#include "types/dtype.h"
 #include "types/layout.h"
 
 #include <check.h>
@@ -132,7 +131,7 @@ static double load_float(const void *p, int dtype) {
 
 static int64_t load_int(const void *p, int dtype) {
   uint64_t v = 0;
-  size_t bytes = dtm_rt_dtype_bytes(dtype);
+  size_t bytes = abi_dtype_bytes((uint32_t)dtype);
   memcpy(&v, p, bytes);
   if (dtype == ABI_U8 || dtype == ABI_BOOL || bytes == 8) {
     return (int64_t)v;
@@ -180,7 +179,7 @@ static void fill(void *p, int dtype, int rank, int64_t i, int salt) {
     *(uint8_t *)p = h & 1;
     return;
   }
-  memcpy(p, &h, dtm_rt_dtype_bytes(dtype));
+  memcpy(p, &h, abi_dtype_bytes((uint32_t)dtype));
 }
 
 static double fold_float(double a, double b, int op, bool single) {
@@ -234,8 +233,8 @@ static bool reduced_right(const void *got, int dtype, int op, const int32_t *gro
     }
   }
   if (!is_float) {
-    memcpy(value, &k, dtm_rt_dtype_bytes(dtype));
-    return memcmp(got, value, dtm_rt_dtype_bytes(dtype)) == 0;
+    memcpy(value, &k, abi_dtype_bytes((uint32_t)dtype));
+    return memcmp(got, value, abi_dtype_bytes((uint32_t)dtype)) == 0;
   }
   if (op == ABI_AVG) {
     f = dtype == ABI_F64 ? f / n : (double)((float)f / (float)n);
@@ -248,7 +247,7 @@ static bool reduced_right(const void *got, int dtype, int op, const int32_t *gro
 }
 
 static void fill_source(RtComm *c, size_t at, int dtype, int64_t count, int salt) {
-  size_t bytes = dtm_rt_dtype_bytes(dtype);
+  size_t bytes = abi_dtype_bytes((uint32_t)dtype);
   for (int64_t i = 0; i < count; i++) {
     fill(c->arena + at + (size_t)i * bytes, dtype, c->rank, i, salt);
   }
@@ -273,7 +272,7 @@ static int group_of(const RtComm *c, int kind, int32_t group[MAX_RANKS]) {
 static void all_reduce_case(RtComm *c, int dtype, int op, int64_t count, int kind, bool in_place) {
   int32_t group[MAX_RANKS];
   int n = group_of(c, kind, group), salt = dtype * 100 + op;
-  size_t bytes = dtm_rt_dtype_bytes(dtype), dst = in_place ? SRC : DST;
+  size_t bytes = abi_dtype_bytes((uint32_t)dtype), dst = in_place ? SRC : DST;
   fill_source(c, SRC, dtype, count, salt);
   memset(c->arena + DST, 0xee, (size_t)count * bytes + 64);
   EXPECT(!c->ops->all_reduce(c, SRC, dst, (size_t)count, dtype, op, group, n), "all_reduce");
@@ -297,7 +296,7 @@ static void all_reduce_body(RtComm *c, int arg) {
   static const int64_t counts[] = {0, 1, 3, 17, 64, 257, 3001};
   (void)arg;
   for (int dtype = 1; dtype < ABI_DTYPE_COUNT; dtype++) {
-    for (int op = 1; op < RT_REDUCE_OPS; op++) {
+    for (int op = 1; op < ABI_REDUCE_COUNT; op++) {
       for (size_t i = 0; dtm_rt_reduces(dtype, op) && i < sizeof counts / sizeof *counts; i++) {
         all_reduce_case(c, dtype, op, counts[i], (int)i % 3, i % 2);
       }
@@ -348,7 +347,7 @@ static void random_box(uint64_t key, int ranks, RtBox *b) {
 
 static void pull_body(RtComm *c, int arg) {
   enum { BOXES = 6, ROOM = 9 * 11 * 13 };
-  size_t bytes = dtm_rt_dtype_bytes(arg);
+  size_t bytes = abi_dtype_bytes((uint32_t)arg);
   int32_t group[MAX_RANKS];
   int n = group_of(c, 0, group);
   for (int round = 0; round < 40; round++) {
@@ -451,7 +450,7 @@ static void reduce_scatter_case(RtComm *c, int dtype, int op, int64_t rows, int6
   }
   int64_t begin, length;
   chunk(width, n, mine, &begin, &length);
-  size_t bytes = dtm_rt_dtype_bytes(dtype), dst = in_place ? SRC : DST;
+  size_t bytes = abi_dtype_bytes((uint32_t)dtype), dst = in_place ? SRC : DST;
   fill_source(c, SRC, dtype, rows * width, salt);
   /* Columns [begin, begin + length) of [rows, width], as [rows, length] or where they were. */
   RtBox box = {.ndims = 2,
@@ -475,7 +474,7 @@ static void reduce_scatter_case(RtComm *c, int dtype, int op, int64_t rows, int6
 static void reduce_scatter_body(RtComm *c, int arg) {
   (void)arg;
   for (int dtype = 1; dtype < ABI_DTYPE_COUNT; dtype++) {
-    for (int op = 1; op < RT_REDUCE_OPS; op++) {
+    for (int op = 1; op < ABI_REDUCE_COUNT; op++) {
       if (dtm_rt_reduces(dtype, op)) {
         reduce_scatter_case(c, dtype, op, 5, 0, 0, false);
         reduce_scatter_case(c, dtype, op, 7, 2, 1, false); /* empty shards from 3 ranks on */
@@ -563,29 +562,6 @@ START_TEST(barriers) {
 }
 END_TEST
 
-/* --- Numbers shared with the compiler ----------------------------------------------------------
- */
-
-START_TEST(numbers) {
-  ck_assert_int_eq(ABI_DTYPE_COUNT, DT_COUNT);
-  ck_assert_int_eq(RT_REDUCE_OPS, REDUCE_COUNT);
-#define X(id, name, bytes, st) ck_assert_int_eq(ABI_##id, DT_##id);
-  DTYPES(X)
-#undef X
-  for (int t = 1; t < DT_COUNT; t++) {
-    ck_assert_uint_eq(dtm_rt_dtype_bytes(t), dtype_bytes((DType)t));
-  }
-  ck_assert_int_eq(ABI_SUM, REDUCE_SUM);
-  ck_assert_int_eq(ABI_AVG, REDUCE_AVG);
-  ck_assert_int_eq(ABI_PRODUCT, REDUCE_PRODUCT);
-  ck_assert_int_eq(ABI_MAX, REDUCE_MAX);
-  ck_assert_int_eq(ABI_MIN, REDUCE_MIN);
-  ck_assert_int_eq(ABI_AND, REDUCE_AND);
-  ck_assert_int_eq(ABI_OR, REDUCE_OR);
-  ck_assert_int_eq(ABI_XOR, REDUCE_XOR);
-}
-END_TEST
-
 /* --- The same over MPI -------------------------------------------------------------------------
  */
 
@@ -626,7 +602,6 @@ int main(void) {
   Suite *suite = suite_create("comm");
   TCase *tc = tcase_create("local");
   tcase_set_timeout(tc, 120);
-  tcase_add_test(tc, numbers);
   tcase_add_loop_test(tc, host, 1, MAX_RANKS + 1);
   tcase_add_loop_test(tc, barriers, 1, MAX_RANKS + 1);
   tcase_add_loop_test(tc, all_reduce, 1, MAX_RANKS + 1);
