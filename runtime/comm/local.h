@@ -10,6 +10,8 @@
 
 #include "comm/comm.h"
 
+enum { LOCAL_MAX_WORLD = 1024 }; /* ranks on one machine */
+
 typedef struct LocalSegment {
   int fd; /* -1: one rank, anonymous memory */
   unsigned char *base;

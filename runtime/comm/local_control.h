@@ -7,7 +7,7 @@
 
 #include <stdatomic.h>
 
-enum { LOCAL_VERSION = 1, LOCAL_MAX_WORLD = 1024, LOCAL_BOUNCE = 64 << 10, LOCAL_HUGE = 2 << 20 };
+enum { LOCAL_VERSION = 1, LOCAL_BOUNCE = 64 << 10, LOCAL_HUGE = 2 << 20 };
 
 typedef enum LocalState { LOCAL_ABSENT = 0, LOCAL_RUNNING, LOCAL_LEFT } LocalState;
 

@@ -107,6 +107,17 @@ static int join(const RtLaunch *launch, const LocalSegment *segment, int32_t ran
   return *comm ? 0 : dtm_rt_fail(NULL, RT_DEVICE, "out of memory");
 }
 
+/* Every rank is a process; one machine cannot hold any number of them. */
+static int check_world(const RtLaunch *launch) {
+  if (launch->world <= LOCAL_MAX_WORLD) return 0;
+  return dtm_rt_fail(NULL, RT_DEVICE,
+                     "this program was compiled for %d ranks, which are one process each; on one "
+                     "machine there can be %d\n"
+                     "  start them on several machines with mpirun -n %d PROGRAM, or compile it "
+                     "again with a smaller --mesh",
+                     (int)launch->world, LOCAL_MAX_WORLD, (int)launch->world);
+}
+
 /* One memory segment, forked ranks. */
 static int launch_alone(const RtLaunch *launch, RtComm **comm) {
   if (launch->world > 1) {
@@ -114,7 +125,8 @@ static int launch_alone(const RtLaunch *launch, RtComm **comm) {
   }
   LocalSegment segment;
   LocalSetup setup = {launch->world, launch->arena_size, launch->world > 1};
-  int status = check_memory(launch, launch->world), error = 0;
+  int status = check_world(launch), error = 0;
+  if (!status) status = check_memory(launch, launch->world);
   if (status) {
     return status;
   }
@@ -134,7 +146,8 @@ static int launch_joined(const RtLaunch *launch, const Launcher *launcher, RtCom
                      .job = launcher->job,
                      .deadline = launch->options->deadline};
   LocalSegment segment;
-  int error = launcher->rank == 0 ? check_memory(launch, launcher->world) : 0;
+  int error = launcher->rank == 0 ? check_world(launch) : 0;
+  if (!error && launcher->rank == 0) error = check_memory(launch, launcher->world);
   error = error ? error : dtm_local_meet(&meeting, &segment);
   return error ? error : join(launch, &segment, launcher->rank, comm);
 }

@@ -130,7 +130,7 @@ int main(int argc, char **argv) {
                        "this machine's processor lacks %s, which the program was compiled for; "
                        "compile it here, or with --march=x86-64-v2",
                        wrong);
-  Run run = {.image = &image, .options = &options};
+  Run run = {.image = &image, .options = &options, .seed = options.seed};
   const RtLaunch launch = {.world = info.world,
                            .arena_size = image.header->arena_size,
                            .plan_hash = image.header->hash,

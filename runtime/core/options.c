@@ -212,6 +212,7 @@ static int apply(Parser *p, OptionId id, const char *value) {
     o->steps = 0;
     return parse_integer(p, id, value, 1, INT64_MAX, &o->epochs);
   case OPT_SEED:
+    o->seed_given = true;
     return parse_seed(p, value, &o->seed);
   case OPT_DATA:
     return parse_data(p, value);

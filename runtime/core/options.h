@@ -52,6 +52,7 @@ typedef struct RtOptions {
   int64_t steps; /* > 0: by steps; 0: by epochs */
   int64_t epochs;
   uint64_t seed;
+  bool seed_given;                  /* on the command line */
   const char *load, *save, *resume; /* NULL = none */
   int64_t save_every, eval_every;   /* steps; 0 = at the end */
   RtDataPath *data;                 /* every data declaration of the program, in its order */

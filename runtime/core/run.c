@@ -20,7 +20,7 @@ int dtm_rt_run_begin(Run *r, AbiProgramKind program, bool shuffle, RtData **data
                              .program = program,
                              .paths = r->paths,
                              .shuffle = shuffle,
-                             .seed = r->options->seed};
+                             .seed = r->seed};
   r->program = program;
   r->data = NULL;
   int status = dtm_rt_data_open(&setup, data);
@@ -67,7 +67,7 @@ int dtm_rt_run_actions(Run *r, uint32_t first, uint32_t count) {
   const ExecHooks hooks = {.context = r, .input = read_input, .output = take_output};
   const AbiProgram *p = run_program(r);
   AbiStep *s = dtm_rt_exec_step(r->exec);
-  s->seed = r->options->seed;
+  s->seed = r->seed;
   s->valid = (int64_t)r->valid;
   int status = dtm_rt_exec_run(r->exec, p->actions + first, count, &hooks);
   if (!status) r->comm->place = (RtPlace){0}; /* what fails between actions is none of them */

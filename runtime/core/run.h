@@ -20,6 +20,7 @@ typedef struct Run {
   Exec *exec;
   RtLog *log;
   const char **paths; /* per data source */
+  uint64_t seed;      /* of the run that is continued, else of the options */
   /* The block that runs now. */
   AbiProgramKind program;
   RtData *data;

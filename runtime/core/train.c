@@ -110,12 +110,24 @@ static int loop(Training *t) {
   return o->save ? save(t) : 0;
 }
 
-/* The progress of a checkpoint must fit the data and the steps of this run. */
-static int resume(Training *t) {
+/* Continues with the seed of the run that is resumed: its shuffling, its dropout. */
+static int load_progress(Training *t) {
   Run *r = t->run;
   const char *path = r->options->resume;
   int status = dtm_rt_checkpoint_load(r->comm, r->image, path, &t->at);
-  if (status) return status;
+  if (!status && r->options->seed_given && r->options->seed != t->at.seed)
+    status =
+        dtm_rt_fail(r->comm, RT_BAD_DATA,
+                    "%s was trained with --seed %llu, not %llu; a resumed run keeps its seed", path,
+                    (unsigned long long)t->at.seed, (unsigned long long)r->options->seed);
+  r->seed = t->at.seed;
+  return status;
+}
+
+/* The progress of a checkpoint must fit the data and the steps of this run. */
+static int check_progress(const Training *t) {
+  const Run *r = t->run;
+  const char *path = r->options->resume;
   if (t->at.batch >= t->batches)
     return dtm_rt_fail(r->comm, RT_BAD_DATA,
                        "%s was saved after batch %lld of an epoch, but the data now has %lld\n"
@@ -130,12 +142,14 @@ static int resume(Training *t) {
 }
 
 int dtm_rt_train(Run *r) {
-  Training t = {.run = r, .at = {.seed = r->options->seed}};
+  Training t = {.run = r, .at = {.seed = r->seed}};
   RtData *data = NULL;
-  int status =
-      dtm_rt_run_begin(r, ABI_PROGRAM_TRAIN, r->image->program[ABI_PROGRAM_TRAIN].shuffle, &data);
+  int status = r->options->resume ? load_progress(&t) : 0;
+  if (!status)
+    status =
+        dtm_rt_run_begin(r, ABI_PROGRAM_TRAIN, r->image->program[ABI_PROGRAM_TRAIN].shuffle, &data);
   if (!status) status = plan_steps(&t);
-  if (!status && r->options->resume) status = resume(&t);
+  if (!status && r->options->resume) status = check_progress(&t);
   if (!status && r->options->save) status = dtm_rt_checkpoint_probe(r->comm, r->options->save);
   r->stop_nonfinite = r->options->check_finite;
   if (!status) {

@@ -59,7 +59,10 @@ static bool unpack(Table *t, const char *path, char why[TABLE_WHY]) {
     room *= 2;
   }
   int code;
-  const char *message = gzerror(file, &code);
+  const char *message = gzerror(file, &code); /* "PATH: what", and the caller names the path */
+  size_t named = strlen(path);
+  if (strncmp(message, path, named) == 0 && message[named] == ':')
+    message += named + 1 + strspn(message + named + 1, " ");
   bool ok = n == 0 && code == Z_OK;
   if (n < 0 || (n == 0 && !ok))
     snprintf(why, TABLE_WHY, "damaged or truncated gzip data after %zu unpacked bytes (%s)", size,

@@ -5,6 +5,7 @@
 
 #include "comm/errors.h"
 #include "runtime/abi/number.h"
+#include "state/checksum.h"
 #include "state/files.h"
 
 enum { LISTED = 8 /* names shown in one message */ };
@@ -164,12 +165,67 @@ static void warn_unexpected(RtComm *comm, const Image *image, const LoadSetup *s
                 count > LISTED ? ", ..." : "");
 }
 
+typedef struct SumRun {
+  const unsigned char *file;
+  size_t element;
+  uint64_t sum;
+} SumRun;
+
+static int sum_run(void *context, VarRun r) {
+  SumRun *s = context;
+  s->sum += dtm_rt_checksum(s->file + (size_t)r.global * s->element, s->element, r.global, r.count);
+  return 0;
+}
+
+/* Collective: the content of every tensor that is wanted, out of a file of ours, against its
+ * checksum. Each rank adds up the blocks that it owns. */
+static int check_content(RtComm *comm, const Image *image, const LoadSetup *setup,
+                         const StStore *store) {
+  const char *digits = dtm_rt_st_metadata(store, CHECKSUM_KEY);
+  if (!digits) return 0; /* of an earlier version */
+  if (strlen(digits) != store->ntensors * CHECKSUM_DIGITS)
+    return dtm_rt_fail(comm, RT_BAD_DATA, "%s is damaged: its header lacks checksums", setup->path);
+  uint64_t *sums = calloc(store->ntensors + 1, sizeof *sums);
+  if (!sums) return dtm_rt_fail(comm, RT_DEVICE, "out of memory");
+  for (uint32_t i = 0; i < image->var_count; i++) {
+    VarBlock b;
+    bool transposed;
+    const AbiVar *v = &image->var[i];
+    if (!setup->wanted(v) || !dtm_rt_var_block(image, i, comm->rank, &b)) continue;
+    const StTensor *t = find_tensor(image, v, store, true, &transposed);
+    if (!b.present || !b.owner) continue;
+    SumRun run = {dtm_rt_st_data(store, t), (size_t)(t->end - t->begin), 0};
+    int64_t elements = 1;
+    for (uint32_t d = 0; d < t->rank; d++) elements *= t->shape[d];
+    if (elements) run.element /= (size_t)elements;
+    dtm_rt_var_runs(&b, sum_run, &run);
+    sums[t - store->tensors] += run.sum;
+    dtm_rt_comm_tick(comm);
+  }
+  int status = dtm_rt_checksum_add_up(comm, sums, store->ntensors);
+  for (uint32_t i = 0; i < image->var_count && !status; i++) {
+    bool transposed;
+    uint64_t want;
+    if (!setup->wanted(&image->var[i])) continue;
+    const StTensor *t = find_tensor(image, &image->var[i], store, true, &transposed);
+    size_t at = (size_t)(t - store->tensors);
+    if (!dtm_rt_checksum_read(digits + at * CHECKSUM_DIGITS, &want) || want != sums[at])
+      status = dtm_rt_fail(comm, RT_BAD_DATA,
+                           "%s is damaged: the content of tensor \"%s\" is not what was saved "
+                           "(its checksum differs)",
+                           setup->path, t->name);
+  }
+  free(sums);
+  return status;
+}
+
 int dtm_rt_load_vars(RtComm *comm, const Image *image, const LoadSetup *setup,
                      const StStore *store) {
   bool ours = dtm_rt_st_metadata(store, STATE_MARK) != NULL;
   int status = missing(comm, image, setup, store, ours);
   /* All are checked before the first is overwritten. */
-  for (int pass = 0; pass < 2 && !status; pass++)
+  for (int pass = 0; pass < 2 && !status; pass++) {
+    if (pass == 1 && ours) status = check_content(comm, image, setup, store);
     for (uint32_t i = 0; i < image->var_count && !status; i++) {
       const AbiVar *v = &image->var[i];
       VarBlock b;
@@ -185,6 +241,7 @@ int dtm_rt_load_vars(RtComm *comm, const Image *image, const LoadSetup *setup,
         load_block(comm, &b, store, t, transposed);
       dtm_rt_comm_tick(comm);
     }
+  }
   if (!status) warn_unexpected(comm, image, setup, store, ours);
   return status;
 }

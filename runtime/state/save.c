@@ -10,6 +10,7 @@
 #include "comm/errors.h"
 #include "runtime/abi/blocks.h"
 #include "runtime/abi/number.h"
+#include "state/checksum.h"
 #include "state/files.h"
 
 /* A file under way. */
@@ -20,6 +21,8 @@ typedef struct Save {
   char *partial;    /* PATH.partial */
   StEntry *entries; /* of the wanted variables, in order */
   size_t nentries;
+  uint64_t *sums; /* per entry: checksum of what this rank writes, then of all */
+  char *digits;   /* room for all checksums in the metadata */
   int fd;
 } Save;
 
@@ -111,11 +114,12 @@ typedef struct WriteRun {
   int fd;
   const unsigned char *local;
   size_t element;
-  uint64_t begin;
+  uint64_t begin, sum;
 } WriteRun;
 
 static int write_run(void *context, VarRun r) {
-  const WriteRun *w = context;
+  WriteRun *w = context;
+  w->sum += dtm_rt_checksum(w->local + (size_t)r.local * w->element, w->element, r.global, r.count);
   return write_all(w->fd, w->local + (size_t)r.local * w->element, (size_t)r.count * w->element,
                    w->begin + (uint64_t)r.global * w->element)
              ? 0
@@ -132,11 +136,14 @@ static int write_blocks(Save *s) {
   for (uint32_t i = 0; i < s->image->var_count && !status; i++) {
     VarBlock b;
     if (!s->setup->wanted(&s->image->var[i])) continue;
+    uint64_t *sum = &s->sums[entry];
     const StEntry *e = &s->entries[entry++];
     dtm_rt_var_block(s->image, i, s->comm->rank, &b);
     if (!b.present || !b.owner) continue;
-    WriteRun w = {s->fd, s->comm->arena + b.var->offset, abi_dtype_bytes(b.type->dtype), e->begin};
+    WriteRun w = {s->fd, s->comm->arena + b.var->offset, abi_dtype_bytes(b.type->dtype), e->begin,
+                  0};
     if (dtm_rt_var_runs(&b, write_run, &w)) status = fail_write(s, "cannot write");
+    *sum = w.sum;
     dtm_rt_comm_tick(s->comm);
   }
   if (!status && fsync(s->fd) != 0) status = fail_write(s, "cannot write");
@@ -154,12 +161,45 @@ static void sync_folder(const char *path) {
   close(fd);
 }
 
+static int by_name(const void *a, const void *b) {
+  const StEntry *const *x = a, *const *y = b;
+  return strcmp((*x)->name, (*y)->name);
+}
+
+/* Rank 0 puts the checksums where the header has room for them: they are known only now. */
+static int write_sums(Save *s, const unsigned char *header, size_t n) {
+  const char *room = memmem(header, n, s->digits, s->nentries * CHECKSUM_DIGITS);
+  const StEntry **sorted = malloc((s->nentries + 1) * sizeof *sorted);
+  if (!room || !sorted) {
+    free(sorted);
+    return dtm_rt_fail(s->comm, RT_DEVICE, "out of memory");
+  }
+  for (size_t i = 0; i < s->nentries; i++) sorted[i] = &s->entries[i];
+  qsort(sorted, s->nentries, sizeof *sorted, by_name);
+  for (size_t i = 0; i < s->nentries; i++) {
+    char digits[CHECKSUM_DIGITS + 1];
+    snprintf(digits, sizeof digits, "%016llx", (unsigned long long)s->sums[sorted[i] - s->entries]);
+    memcpy(s->digits + i * CHECKSUM_DIGITS, digits, CHECKSUM_DIGITS);
+  }
+  free(sorted);
+  int fd = open(s->partial, O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return fail_write(s, "cannot open the new file");
+  bool ok = write_all(fd, (const unsigned char *)s->digits, s->nentries * CHECKSUM_DIGITS,
+                      (uint64_t)(room - (const char *)header)) &&
+            fsync(fd) == 0;
+  if (close(fd) != 0) ok = false;
+  return ok ? 0 : fail_write(s, "cannot write");
+}
+
 static int prepare(Save *s) {
   const Image *image = s->image;
   size_t length = strlen(s->setup->path);
   s->partial = malloc(length + sizeof ".partial");
   s->entries = calloc(image->var_count + 1, sizeof *s->entries);
-  if (!s->partial || !s->entries) return dtm_rt_fail(s->comm, RT_DEVICE, "out of memory");
+  s->sums = calloc(image->var_count + 1, sizeof *s->sums);
+  s->digits = calloc(image->var_count + 1, CHECKSUM_DIGITS);
+  if (!s->partial || !s->entries || !s->sums || !s->digits)
+    return dtm_rt_fail(s->comm, RT_DEVICE, "out of memory");
   memcpy(s->partial, s->setup->path, length);
   strcpy(s->partial + length, ".partial");
   for (uint32_t i = 0; i < image->var_count; i++) {
@@ -178,20 +218,32 @@ static int prepare(Save *s) {
   return 0;
 }
 
+/* The header, with digits that stand for the checksums in its metadata. */
+static unsigned char *make_header(Save *s, size_t *header_size, uint64_t *file_size) {
+  enum { MOST_PAIRS = 16 };
+  const SaveSetup *setup = s->setup;
+  const char *pairs[2 * MOST_PAIRS];
+  size_t n = setup->nmetadata;
+  memcpy(pairs, setup->metadata, 2 * n * sizeof *pairs);
+  memset(s->digits, '~', s->nentries * CHECKSUM_DIGITS); /* in no name and no number */
+  pairs[2 * n] = CHECKSUM_KEY;
+  pairs[2 * n + 1] = s->digits;
+  return dtm_rt_st_header(s->entries, s->nentries, pairs, n + 1, header_size, file_size);
+}
+
 int dtm_rt_save_vars(RtComm *comm, const Image *image, const SaveSetup *setup) {
   Save s = {.comm = comm, .image = image, .setup = setup};
   size_t header_size = 0;
   uint64_t file_size = 0;
   uint32_t all;
   int status = prepare(&s);
-  unsigned char *header = status ? NULL
-                                 : dtm_rt_st_header(s.entries, s.nentries, setup->metadata,
-                                                    setup->nmetadata, &header_size, &file_size);
+  unsigned char *header = status ? NULL : make_header(&s, &header_size, &file_size);
   if (!status && !header) status = dtm_rt_fail(comm, RT_DEVICE, "out of memory");
   if (!status && comm->rank == 0) status = create(&s, header, header_size, file_size);
   if (!status) status = comm->ops->agree(comm, 0, &all); /* the file is there */
   if (!status) status = write_blocks(&s);
-  if (!status) status = comm->ops->agree(comm, 0, &all); /* all is on disk */
+  if (!status) status = dtm_rt_checksum_add_up(comm, s.sums, s.nentries); /* all is on disk */
+  if (!status && comm->rank == 0 && s.nentries) status = write_sums(&s, header, header_size);
   if (!status && comm->rank == 0) {
     if (rename(s.partial, setup->path) != 0)
       status = fail_write(&s, "cannot put the new file in place");
@@ -202,5 +254,7 @@ int dtm_rt_save_vars(RtComm *comm, const Image *image, const SaveSetup *setup) {
   free(header);
   free(s.partial);
   free(s.entries);
+  free(s.sums);
+  free(s.digits);
   return status;
 }

@@ -3,7 +3,8 @@
  * A checkpoint is FILE and one file in FILE.state/. FILE's metadata holds the progress and names
  * that second file, which is written first under a name of its own: the rename of FILE is the
  * moment at which the new checkpoint replaces the old one, and a crash before or after it leaves a
- * whole one. Files in FILE.state/ that FILE does not name are removed after it.
+ * whole one. Files in FILE.state/ that FILE does not name are removed after it. Where FILE is a
+ * symbolic link, all this happens at its end, and the link stays.
  */
 #include "state/state.h"
 
@@ -45,6 +46,29 @@ int dtm_rt_state_load(RtComm *comm, const Image *image, const char *path) {
   return status ? status : comm->ops->agree(comm, 0, &all);
 }
 
+/* Where links from `path` end, which need not exist. 0 or the code to exit with. */
+static int follow(RtComm *comm, const char *path, char out[PATH_ROOM]) {
+  enum { MOST_LINKS = 40 };
+  char target[PATH_ROOM];
+  struct stat s;
+  if (snprintf(out, PATH_ROOM, "%s", path) >= PATH_ROOM)
+    return dtm_rt_fail(comm, RT_USAGE, "the path of the checkpoint is too long");
+  for (int links = 0; lstat(out, &s) == 0 && S_ISLNK(s.st_mode); links++) {
+    ssize_t n = links < MOST_LINKS ? readlink(out, target, sizeof target - 1) : -1;
+    const char *slash = strrchr(out, '/');
+    size_t folder = slash ? (size_t)(slash - out) + 1 : 0;
+    if (n < 0)
+      return dtm_rt_fail(comm, RT_BAD_DATA, "%s is a link that leads nowhere: %s", path,
+                         strerror(links < MOST_LINKS ? errno : ELOOP));
+    target[n] = 0;
+    if (target[0] == '/') folder = 0;
+    if (folder + (size_t)n >= PATH_ROOM)
+      return dtm_rt_fail(comm, RT_USAGE, "the path of the checkpoint is too long");
+    memcpy(out + folder, target, (size_t)n + 1);
+  }
+  return 0;
+}
+
 static bool state_path(char out[PATH_ROOM], const char *path, const char *name) {
   return snprintf(out, PATH_ROOM, "%s.state/%s", path, name) < PATH_ROOM;
 }
@@ -69,9 +93,11 @@ static int make_folder(RtComm *comm, const char *path, const char *folder) {
 }
 
 /* Rank 0's part of the probe. A rename would put a file in the place of a device or a folder. */
-static int probe(RtComm *comm, const char *path) {
-  char folder[PATH_ROOM], trial[PATH_ROOM];
+static int probe(RtComm *comm, const char *given) {
+  char path[PATH_ROOM], folder[PATH_ROOM], trial[PATH_ROOM];
   struct stat s;
+  int status = follow(comm, given, path);
+  if (status) return status;
   if (stat(path, &s) == 0 && !S_ISREG(s.st_mode))
     return dtm_rt_fail(comm, RT_BAD_DATA, "cannot save %s: it is %s, not a file", path,
                        S_ISDIR(s.st_mode) ? "a folder" : "a device");
@@ -93,14 +119,16 @@ int dtm_rt_checkpoint_probe(RtComm *comm, const char *path) {
   return status ? status : comm->ops->agree(comm, 0, &all);
 }
 
-int dtm_rt_checkpoint_save(RtComm *comm, const Image *image, const char *path,
+int dtm_rt_checkpoint_save(RtComm *comm, const Image *image, const char *given,
                            const RtProgress *progress) {
-  char name[64], state[PATH_ROOM], folder[PATH_ROOM], step[NUMBER], epoch[NUMBER], batch[NUMBER];
+  char path[PATH_ROOM], name[64], state[PATH_ROOM], folder[PATH_ROOM], step[NUMBER], epoch[NUMBER],
+      batch[NUMBER];
   char seed[NUMBER];
   struct timespec now = {0};
   if (comm->rank == 0) clock_gettime(CLOCK_REALTIME, &now);
   uint64_t id = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-  int status = comm->ops->broadcast_host(comm, &id, sizeof id, 0);
+  int status = follow(comm, given, path);
+  if (!status) status = comm->ops->broadcast_host(comm, &id, sizeof id, 0);
   if (status) return status;
   snprintf(name, sizeof name, "optimizer-%" PRId64 "-%" PRIx64 ".safetensors", progress->step, id);
   if (!state_path(state, path, name) || !state_path(folder, path, ""))
@@ -115,7 +143,7 @@ int dtm_rt_checkpoint_save(RtComm *comm, const Image *image, const char *path,
                                   step,     "epoch", epoch,       "batch", batch,
                                   "seed",   seed,    "optimizer", name};
   const SaveSetup model = {path, is_model, metadata, 7};
-  const SaveSetup optimizer = {state, is_optimizer, metadata, 2};
+  const SaveSetup optimizer = {state, is_optimizer, metadata, 3}; /* up to the step */
   status = dtm_rt_save_vars(comm, image, &optimizer);
   if (!status) status = dtm_rt_save_vars(comm, image, &model);
   if (!status && comm->rank == 0) clean_folder(path, name);
@@ -132,13 +160,14 @@ static bool get_number(const StStore *store, const char *key, int64_t *out) {
   return errno == 0 && *end == 0;
 }
 
-int dtm_rt_checkpoint_load(RtComm *comm, const Image *image, const char *path,
+int dtm_rt_checkpoint_load(RtComm *comm, const Image *image, const char *given,
                            RtProgress *progress) {
   StStore model, optimizer;
-  char state[PATH_ROOM];
+  char path[PATH_ROOM], state[PATH_ROOM];
   uint32_t all;
   int64_t seed = 0;
-  int status = open_store(comm, path, &model);
+  int status = follow(comm, given, path);
+  if (!status) status = open_store(comm, path, &model);
   if (status) return status;
   RtProgress p = {0};
   const char *name = dtm_rt_st_metadata(&model, "optimizer");
@@ -152,9 +181,21 @@ int dtm_rt_checkpoint_load(RtComm *comm, const Image *image, const char *path,
                          path);
   } else {
     p.seed = (uint64_t)seed;
-    status = open_store(comm, state, &optimizer);
+    if (access(state, R_OK) != 0)
+      status = dtm_rt_fail(comm, RT_BAD_DATA,
+                           "%s belongs to the optimizer state in %s: %s\n"
+                           "  was it copied without its folder %s.state, or from another run? "
+                           "--load takes the parameters alone",
+                           path, state, strerror(errno), path);
+    if (!status) status = open_store(comm, state, &optimizer);
     if (!status) {
-      status = dtm_rt_load_vars(comm, image, &(LoadSetup){state, is_optimizer}, &optimizer);
+      int64_t of = p.step;
+      if (get_number(&optimizer, "step", &of) && of != p.step)
+        status =
+            dtm_rt_fail(comm, RT_BAD_DATA, "%s is of step %" PRId64 ", but %s of step %" PRId64,
+                        path, p.step, state, of);
+      else
+        status = dtm_rt_load_vars(comm, image, &(LoadSetup){state, is_optimizer}, &optimizer);
       dtm_rt_st_close(&optimizer);
     }
     if (!status) status = dtm_rt_load_vars(comm, image, &(LoadSetup){path, is_model}, &model);

@@ -707,6 +707,22 @@ START_TEST(too_large) {
 }
 END_TEST
 
+/* A program for a whole cluster, started by hand: it says what it needs. */
+START_TEST(too_many_ranks) {
+  JobSetup setup = four;
+  setup.world = 4096 * 256;
+  if (_i) setup.as_rank = 0;
+  setup.job = "too many";
+  Job job;
+  job_start(&job, &setup);
+  job_end(&job, 5);
+  ck_assert_int_eq(job.status, RT_DEVICE);
+  HAS(&job, "compiled for 1048576 ranks");
+  HAS(&job, "on one machine there can be 1024");
+  HAS(&job, "mpirun -n 1048576 PROGRAM");
+}
+END_TEST
+
 /* --- Processors --------------------------------------------------------------------------------
  */
 
@@ -781,6 +797,7 @@ int main(void) {
   tcase_add_test(tc, wrong_number_of_processes);
   tcase_add_test(tc, several_machines);
   tcase_add_loop_test(tc, too_large, 0, 2);
+  tcase_add_loop_test(tc, too_many_ranks, 0, 2);
   suite_add_tcase(suite, tc);
   tc = tcase_create("mpirun");
   tcase_set_timeout(tc, 60);

@@ -231,6 +231,17 @@ static int save_body(RtComm *c, Program *p, const char *path) {
   return status ? status : compare(c, p, true);
 }
 
+static int save_later_body(RtComm *c, Program *p, const char *path) {
+  const RtProgress later = {13, 3, 46, 5};
+  fill(c, p);
+  return dtm_rt_checkpoint_save(c, &p->image, path, &later);
+}
+
+static int probe_body(RtComm *c, Program *p, const char *path) {
+  (void)p;
+  return dtm_rt_checkpoint_probe(c, path);
+}
+
 static int resume_body(RtComm *c, Program *p, const char *path) {
   RtProgress at;
   int status = dtm_rt_checkpoint_load(c, &p->image, path, &at);
@@ -316,6 +327,83 @@ START_TEST(damaged) {
 }
 END_TEST
 
+/* Flips one bit `back` bytes before the end of a file. */
+static void flip(const char *path, long back) {
+  FILE *f = fopen(path, "r+b");
+  ck_assert_ptr_nonnull(f);
+  fseek(f, -back, SEEK_END);
+  int c = fgetc(f);
+  fseek(f, -back, SEEK_END);
+  fputc(c ^ 4, f);
+  fclose(f);
+}
+
+/* The one file of FILE.state. */
+static void state_file(char path[512]) {
+  char where[160];
+  snprintf(where, sizeof where, "%s.state", file);
+  DIR *d = opendir(where);
+  ck_assert_ptr_nonnull(d);
+  for (struct dirent *e; (e = readdir(d));)
+    if (e->d_name[0] != '.') snprintf(path, 512, "%s/%s", where, e->d_name);
+  closedir(d);
+}
+
+/* A wrong bit, on any mesh, names the tensor; so does a pair of files that do not belong together.
+ */
+START_TEST(content) {
+  make_folder();
+  char state[512], other[512], command[1200];
+  ck_assert_int_eq(run(&worlds[3], save_body, file), 0);
+  state_file(state);
+  for (long back = 1; back < 400; back += 97) {
+    flip(file, back);
+    for (int w = 0; w < NWORLDS; w += 2)
+      expect_refusal(run(&worlds[w], resume_body, file), "is damaged: the content of tensor");
+    expect_refusal(run(&worlds[1], load_body, file), "is damaged: the content of tensor");
+    flip(file, back);
+  }
+  ck_assert_int_eq(run(&worlds[2], resume_body, file), 0);
+  flip(state, 3);
+  expect_refusal(run(&worlds[1], resume_body, file), "tensor \"w.m\" is not what was saved");
+  ck_assert_int_eq(run(&worlds[1], load_body, file), 0);
+  flip(state, 3);
+  snprintf(command, sizeof command, "cp '%s' '%s/old'", state, folder);
+  ck_assert_int_eq(system(command), 0);
+  ck_assert_int_eq(run(&worlds[3], save_later_body, file), 0);
+  state_file(other);
+  ck_assert_str_ne(state, other);
+  snprintf(command, sizeof command, "cp '%s/old' '%s'", folder, other);
+  ck_assert_int_eq(system(command), 0);
+  expect_refusal(run(&worlds[1], resume_body, file), "of step 12");
+  drop_folder();
+}
+END_TEST
+
+/* A link stays a link: what it leads to is replaced. */
+START_TEST(links) {
+  make_folder();
+  char link_path[160], path[160];
+  struct stat s;
+  snprintf(link_path, sizeof link_path, "%s/latest", folder);
+  ck_assert_int_eq(symlink("model.safetensors", link_path), 0); /* leads nowhere yet */
+  ck_assert_int_eq(run(&worlds[1], probe_body, link_path), 0);
+  for (int turn = 0; turn < 2; turn++) {
+    ck_assert_int_eq(run(&worlds[1], save_body, link_path), 0);
+    ck_assert(lstat(link_path, &s) == 0 && S_ISLNK(s.st_mode));
+    ck_assert(lstat(file, &s) == 0 && S_ISREG(s.st_mode));
+    ck_assert_int_eq(run(&worlds[2], resume_body, file), 0);
+    ck_assert_int_eq(run(&worlds[2], resume_body, link_path), 0);
+    ck_assert_int_eq(count_files(folder), 3);
+  }
+  snprintf(path, sizeof path, "%s/loop", folder);
+  ck_assert_int_eq(symlink("loop", path), 0);
+  expect_refusal(run(&worlds[1], save_body, path), "leads nowhere");
+  expect_refusal(run(&worlds[1], probe_body, path), "leads nowhere");
+  drop_folder();
+}
+END_TEST
+
 /* Writes a file of one-dim f32 tensors. */
 static void foreign_file(const char *const *names, const int64_t shapes[][2], size_t n) {
   StEntry entries[16];
@@ -392,11 +480,6 @@ START_TEST(full_disk) {
 }
 END_TEST
 
-static int probe_body(RtComm *c, Program *p, const char *path) {
-  (void)p;
-  return dtm_rt_checkpoint_probe(c, path);
-}
-
 /* Where no checkpoint can be put is known before training; nothing is made or replaced by asking.
  */
 START_TEST(probed) {
@@ -443,6 +526,8 @@ int main(void) {
   tcase_set_timeout(c, 60);
   tcase_add_test(c, every_mesh);
   tcase_add_test(c, damaged);
+  tcase_add_test(c, content);
+  tcase_add_test(c, links);
   tcase_add_test(c, foreign);
   tcase_add_test(c, full_disk);
   tcase_add_test(c, probed);
