@@ -110,7 +110,7 @@ typedef struct Var {
 /* A source of batches. */
 typedef struct DataSource {
   const char *name;   /* "tokens" */
-  const char *reader; /* "npy", "idx", "text", "bin", "raw"; "valid": eval's mask (see sema.h) */
+  const char *reader; /* "npy", "idx", "text", "bin", "raw"; or one without a file (abi.h) */
   const char *path;   /* as written; relative to the .dtm file */
   DType file_dtype;   /* raw: stated; others DT_NONE */
   TensorType type;    /* of one batch; dim 0 is the batch */

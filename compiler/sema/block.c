@@ -73,8 +73,6 @@ static void line_shuffle(Sema *s, const Line *line) {
 }
 static void line_drop_last(Sema *s, const Line *line) {
   line_bool(s, line, &line->block->out->settings.drop_last);
-  if (!line->block->out->settings.drop_last && line->block->kind == BLOCK_TRAIN)
-    unsupported(s, line, "training on a last batch that is not full");
 }
 static void line_accumulate(Sema *s, const Line *line) {
   line_int(s, line, 1, &line->block->out->settings.accumulate);
@@ -204,8 +202,14 @@ static bool scalar(Sema *s, Val v, Span span, const char *what, ValueId *out) {
   return false;
 }
 
+/* Train hands its numbers out when all settings are known. */
+static void report(Sema *s, const Line *line, const char *name, const char *role, ValueId v) {
+  Reported r = {.name = name, .role = role, .value = v, .span = line->expr->span};
+  VEC_PUSH(s->arena, &line->block->reported, r);
+}
+
 static void line_loss(Sema *s, const Line *line) {
-  ValueId loss, out;
+  ValueId loss;
   Val v = line_value(s, line);
   if (v.kind == VAL_POISON || !scalar(s, v, line->expr->span, "the loss", &loss)) return;
   const TensorType *t = value_type(s->at.graph, loss);
@@ -220,8 +224,7 @@ static void line_loss(Sema *s, const Line *line) {
     return;
   }
   line->block->out->loss = loss;
-  if (whole(s, val_tensor(loss), line->expr->span, "the loss", &out))
-    emit_output(s, out, "loss", "loss", line->expr->span);
+  report(s, line, "loss", "loss", loss);
 }
 
 static void line_metric(Sema *s, const Line *line) {
@@ -236,6 +239,8 @@ static void line_metric(Sema *s, const Line *line) {
   name_value(s, val_tensor(metric), name);
   if (line->block->kind == BLOCK_EVAL)
     block_metric(s, line->block, name, metric, line->expr->span);
+  else if (line->block->kind == BLOCK_TRAIN)
+    report(s, line, name, "metric", metric);
   else if (whole(s, val_tensor(metric), line->expr->span, "a metric", &out))
     emit_output(s, out, name, "metric", line->expr->span);
 }
@@ -403,9 +408,29 @@ static void refuse_ineffective(Sema *s, RunBlock *block) {
   }
 }
 
+/* Losses and metrics, over the true samples where the last batch may be short. */
+static void hand_out(Sema *s, RunBlock *block) {
+  bool padded = !block->out->settings.drop_last && block->out->data.len;
+  for (uint32_t i = 0; i < block->reported.len; i++) {
+    const Reported *r = &block->reported.data[i];
+    bool is_loss = strcmp(r->role, "loss") == 0;
+    ValueId v = r->value, out;
+    if (padded && !is_loss) {
+      block_metric(s, block, r->name, v, r->span);
+      continue;
+    }
+    if (padded) v = block_masked_loss(s, block, v, r->span);
+    if (is_loss) block->out->loss = v;
+    if (v && whole(s, val_tensor(v), r->span, is_loss ? "the loss" : "a metric", &out))
+      emit_output(s, out, r->name, r->role, r->span);
+    if (v && padded) block->out->loss = block_weighted_loss(s, block, v, r->span);
+  }
+}
+
 static void finish_train(Sema *s, RunBlock *block) {
   ProgramBlock *out = block->out;
   refuse_ineffective(s, block);
+  if (!s->sink->errors) hand_out(s, block);
   if (block->optimizer) block_optimizer(s, block->env, block);
   if (s->sink->errors) return;
   if (!out->loss)

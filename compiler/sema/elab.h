@@ -251,8 +251,8 @@ struct Sema {
   NameMap var_names;             /* name -> index + 1 */
   VEC(VarInfo) var_info;
   VEC(const Fn *) fns;
-  struct RunBlock *block; /* being elaborated, or NULL */
-  NameMap models;         /* of train, for eval and infer: name -> Binding */
+  struct RunBlock *block;  /* being elaborated, or NULL */
+  NameMap models;          /* of train, for eval and infer: name -> Binding */
   struct PlanCache *plans; /* prices of auto */
   VEC(struct EscapeUse) escapes;
 };
@@ -440,7 +440,8 @@ ValueId emit_const(Sema *s, DType dtype, double value, const Mesh *mesh, Span sp
 bool literal_const(Sema *s, Val v, DType dtype, const Mesh *mesh, Span span, ValueId *out);
 Val emit_cast(Sema *s, ValueId x, DType dtype, Span span);
 Val emit_redistribute(Sema *s, ValueId x, const TensorType *to, Span span);
-/* A layout given as [B@dp, S], layout(x) or a type: sets that of `t`, whose extents it must have. */
+/* A layout given as [B@dp, S], layout(x) or a type: sets that of `t`, whose extents it must have.
+ */
 bool apply_layout(Sema *s, Val v, Span span, TensorType *t);
 Val emit_reshape(Sema *s, ValueId x, const int64_t *shape, uint32_t rank, Span span);
 /* A number that is the same on every mesh: from the path and a count within it. */
@@ -495,27 +496,53 @@ Val mesh_concatenated(Sema *s, const Mesh *a, const Mesh *b, Span span);
 /* type_to_mesh with a report. */
 bool move_to_mesh(Sema *s, TensorType *t, const Mesh *mesh, Span span);
 
+/* --- samples.c ---------------------------------------------------------------------------------
+ */
+
+typedef enum SampleKind {
+  SAMPLES_NONE = 1, /* does not depend on the batch */
+  SAMPLES_ROWS,     /* dim 0 holds the samples in order, each row made of its own sample alone */
+  SAMPLES_MIXED     /* anything else */
+} SampleKind;
+typedef struct Samples Samples;
+SampleKind samples_of(Samples *w, ValueId v);
+
 /* --- blocks (block.c, data.c, metric.c, optim.c, sweep.c) ---------------------------------------
  */
+
+/* A loss or metric of train. */
+typedef struct Reported {
+  const char *name, *role; /* "loss", "metric" */
+  ValueId value;
+  Span span;
+} Reported;
 
 typedef struct RunBlock {
   BlockKind kind;
   const char *name;
   ProgramBlock *out;
   Env *env;
-  uint32_t nmodels;      /* model statements */
-  NameMap seen;          /* settings that stand once -> Stmt */
-  NameMap metrics;       /* names that are taken */
-  const Stmt *optimizer; /* evaluated last: schedules may ask for the number of steps */
+  uint32_t nmodels;       /* model statements */
+  NameMap seen;           /* settings that stand once -> Stmt */
+  NameMap metrics;        /* names that are taken */
+  VEC(Reported) reported; /* train: handed out when all settings are known */
+  Samples *samples;       /* what is known of the block's values; NULL = nothing yet */
+  const Stmt *optimizer;  /* evaluated last: schedules may ask for the number of steps */
   Span span;
 } RunBlock;
 
+/* Of the values of the block's graph, also of those that come later (samples.c). */
+Samples *block_samples(Sema *s, RunBlock *block);
 void run_blocks(Sema *s, SourceUnit *main_file);
 void block_setting(Sema *s, Env *env, RunBlock *block, const Stmt *stmt);
 void block_expression(Sema *s, Env *env, RunBlock *block, const Stmt *stmt);
 void block_data(Sema *s, Env *env, RunBlock *block, const Stmt *stmt);
 void block_optimizer(Sema *s, Env *env, RunBlock *block);
 void block_metric(Sema *s, RunBlock *block, const char *name, ValueId v, Span span);
+/* `loss` times what its batch counts among the accumulated ones: 1 but where one is short. */
+ValueId block_weighted_loss(Sema *s, RunBlock *block, ValueId loss, Span span);
+/* The loss of train over the true samples of a batch that may be short; 0 after an error. */
+ValueId block_masked_loss(Sema *s, RunBlock *block, ValueId loss, Span span);
 Val builtin_total_steps(Sema *s, const Call *call);
 /* Drops nodes that nothing needs, keeping the order. `roots` are values kept besides outputs and
  * assigns; they are renumbered in place. */

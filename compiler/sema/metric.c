@@ -1,54 +1,71 @@
-/* Metrics of eval: exact over any number of samples.
+/* Losses and metrics over batches of which the last may be short.
  *
- * The last batch may be short; the run-time pads it. A metric must therefore be a mean, a sum or a
- * cross_entropy over samples. It is taken apart into a sum over the valid samples and a count of
- * them, each an output of its own; the run-time adds both over all batches and divides once. The
- * mask comes from a data source with reader "valid": element i of its N is true when sample i / (N
- * / batch) of this batch is real.
+ * The run-time pads a short batch. Metrics of eval must be exact over any number of samples, so a
+ * metric is a mean, a sum or a cross_entropy over samples. It is taken apart into a sum over the
+ * valid samples and a count of them, each an output of its own; the run-time adds both over all
+ * batches and divides once. Training on short batches (`drop_last false`) does the same to its
+ * metrics, and its loss becomes sum / count of each batch.
+ *
+ * The mask comes from a data source with reader "valid": element i of its N is true when sample i /
+ * (N / batch) of this batch is real. Another, "share", is one number: the valid samples of a batch
+ * over the mean of those of the batches that are accumulated with it.
  */
 #include <string.h>
 
 #include "sema/elab.h"
+
+/* What a mean is made of. */
+typedef struct Parts {
+  Val sum, count; /* scalars, pending sums perhaps; no count (VAL_UNSET): it is a sum */
+} Parts;
 
 static Val cast_to_float(Sema *s, ValueId x, Span span) {
   DType t = value_type(s->at.graph, x)->dtype;
   return t == DT_F64 ? val_tensor(x) : emit_cast(s, x, dtype_map(s, DT_F32), span);
 }
 
-/* The mask for a value whose dim 0 is cut like that of `like`: one source per extent and layout. */
+/* A value of a source that the run-time makes: one source per reader and type. */
+static ValueId made_source(Sema *s, RunBlock *block, const char *reader, const TensorType *t,
+                           Span span) {
+  uint32_t index = 0;
+  while (index < block->out->data.len &&
+         !(strcmp(block->out->data.data[index].reader, reader) == 0 &&
+           type_equal(&block->out->data.data[index].type, t)))
+    index++;
+  if (index == block->out->data.len) {
+    DataSource source = {.name = intern(s->names, reader[0] == 'v' ? "__valid" : "__share"),
+                         .reader = intern(s->names, reader),
+                         .path = "",
+                         .type = *t,
+                         .scale = 1,
+                         .span = span};
+    VEC_PUSH(s->arena, &block->out->data, source);
+  }
+  Attr attrs[] = {ATTR_T(TYPE, t), ATTR_I(SOURCE, index)};
+  return emit_typed(s, OP_INPUT, attrs, 2, t, span);
+}
+
+/* The mask for a value whose dim 0 is cut like that of `like`. */
 static ValueId valid_mask(Sema *s, RunBlock *block, const TensorType *like, Span span) {
   TensorType t = {.dtype = DT_BOOL, .rank = 1, .shape = {like->shape[0]}, .mesh = like->mesh};
   uint8_t axes[DTM_MAX_AXES];
   uint32_t n = layout_dim_axes(&like->layout, 0, axes);
   layout_set_dim(&t.layout, t.mesh, 0, axes, n);
-  uint32_t index = 0;
-  while (index < block->out->data.len &&
-         !(strcmp(block->out->data.data[index].reader, "valid") == 0 &&
-           type_equal(&block->out->data.data[index].type, &t)))
-    index++;
-  if (index == block->out->data.len) {
-    DataSource source = {.name = intern(s->names, "__valid"),
-                         .reader = intern(s->names, "valid"),
-                         .path = "",
-                         .type = t,
-                         .scale = 1,
-                         .span = span};
-    VEC_PUSH(s->arena, &block->out->data, source);
-  }
-  Attr attrs[] = {ATTR_T(TYPE, &t), ATTR_I(SOURCE, index)};
-  return emit_typed(s, OP_INPUT, attrs, 2, &t, span);
+  return made_source(s, block, "valid", &t, span);
 }
 
-/* The sum of all elements, whole on every rank of the program, handed out. */
-static void output_total(Sema *s, Val v, const char *name, const char *role, Span span) {
-  if (v.kind == VAL_POISON) return;
-  if (value_type(s->at.graph, v.as.tensor)->rank) v = emit1(s, OP_SUM, v.as.tensor, NULL, 0, span);
-  if (v.kind == VAL_POISON) return;
-  TensorType whole = *value_type(s->at.graph, v.as.tensor);
-  whole.layout = (Layout){0};
-  whole.mesh = s->world;
-  v = emit_redistribute(s, v.as.tensor, &whole, span);
-  if (v.kind != VAL_POISON) emit_output(s, v.as.tensor, name, role, span);
+static Val total(Sema *s, Val v, Span span) {
+  if (v.kind == VAL_POISON || !value_type(s->at.graph, v.as.tensor)->rank) return v;
+  return emit1(s, OP_SUM, v.as.tensor, NULL, 0, span);
+}
+
+/* The same value, whole on every rank of a mesh. */
+static Val whole(Sema *s, Val v, const Mesh *mesh, Span span) {
+  if (v.kind == VAL_POISON) return v;
+  TensorType t = *value_type(s->at.graph, v.as.tensor);
+  t.layout = (Layout){0};
+  t.mesh = mesh;
+  return emit_redistribute(s, v.as.tensor, &t, span);
 }
 
 /* The mask with as many dims as `x`. */
@@ -60,89 +77,236 @@ static Val mask_for(Sema *s, RunBlock *block, ValueId x, Span span) {
   return mask;
 }
 
-static Val masked(Sema *s, Val mask, ValueId x, Span span) {
-  Val value = cast_to_float(s, x, span);
-  if (mask.kind == VAL_POISON || value.kind == VAL_POISON) return POISON;
+/* `x` where the mask is true, else 0. */
+static Val masked(Sema *s, Val mask, Val x, Span span) {
+  if (mask.kind == VAL_POISON || x.kind == VAL_POISON) return POISON;
+  Val value = cast_to_float(s, x.as.tensor, span);
+  if (value.kind == VAL_POISON) return POISON;
   const TensorType *t = value_type(s->at.graph, value.as.tensor);
   ValueId zero = emit_const(s, t->dtype, 0, t->mesh, span);
   return emit(s, OP_WHERE, (ValueId[]){mask.as.tensor, value.as.tensor, zero}, 3, NULL, 0, span,
               NULL);
 }
 
-static bool has_batch(const Sema *s, const RunBlock *block, ValueId x) {
+/* Whether dim 0 of `x` holds the samples of the batch. A batch of one is never short. */
+static bool has_samples(const Sema *s, const RunBlock *block, Samples *samples, ValueId x) {
   const TensorType *t = value_type(s->at.graph, x);
   if (!t->rank || !block->out->data.len) return false;
   int64_t batch = block->out->data.data[0].type.shape[0];
-  return t->shape[0] > 0 && t->shape[0] % batch == 0;
+  if (t->shape[0] <= 0 || t->shape[0] % batch != 0) return false;
+  return batch == 1 || samples_of(samples, x) == SAMPLES_ROWS;
 }
 
-static void split_reduction(Sema *s, RunBlock *block, const char *name, ValueId x, bool mean,
-                            Span span) {
+static Parts split_reduction(Sema *s, RunBlock *block, ValueId x, bool mean, Span span) {
   Val mask = mask_for(s, block, x, span);
-  output_total(s, masked(s, mask, x, span), name, "sum", span);
-  if (!mean || mask.kind == VAL_POISON) return;
+  Parts parts = {.sum = total(s, masked(s, mask, val_tensor(x), span), span)};
+  if (!mean || mask.kind == VAL_POISON) return parts;
   /* every valid sample counts once per element that it has */
   TensorType t = *value_type(s->at.graph, x);
   double per_row = 1;
   for (uint32_t d = 1; d < t.rank; d++) per_row *= (double)t.shape[d];
   Val ones = emit_cast(s, mask.as.tensor, dtype_map(s, DT_F32), span);
-  if (ones.kind == VAL_POISON) return;
-  Val count = emit1(s, OP_SUM, ones.as.tensor, NULL, 0, span);
-  if (count.kind != VAL_POISON && per_row != 1)
-    count = emit2(s, OP_MUL, count.as.tensor,
-                  emit_const(s, dtype_map(s, DT_F32), per_row, t.mesh, span), span);
-  output_total(s, count, name, "count", span);
+  parts.count = total(s, ones, span);
+  if (parts.count.kind != VAL_POISON && per_row != 1)
+    parts.count = emit2(s, OP_MUL, parts.count.as.tensor,
+                        emit_const(s, dtype_map(s, DT_F32), per_row, t.mesh, span), span);
+  return parts;
 }
 
-static void split_cross_entropy(Sema *s, RunBlock *block, const char *name, const Node *node,
-                                bool mean, Span span) {
-  ValueId logits = node->operands[0], labels = node->operands[1];
+/* Whether labels of this type can hold the number of those that are ignored. */
+static bool can_hold(DType t, int64_t ignored) {
+  if (t == DT_U8) return ignored >= 0 && ignored <= 255;
+  if (t == DT_I8) return ignored >= -128 && ignored < 128;
+  if (t == DT_I16) return ignored >= -32768 && ignored < 32768;
+  return true;
+}
+
+/* The weight of the class of every label: a number per label. Labels that are ignored read class
+ * 0. */
+static Val label_weights(Sema *s, ValueId labels, Val counted, bool ignores, ValueId weights,
+                         Span span) {
+  const TensorType *t = value_type(s->at.graph, labels);
+  Val ids = val_tensor(labels);
+  if (ignores) {
+    ValueId zero = emit_const(s, t->dtype, 0, t->mesh, span);
+    ids = emit(s, OP_WHERE, (ValueId[]){counted.as.tensor, labels, zero}, 3, NULL, 0, span, NULL);
+  }
+  if (ids.kind != VAL_POISON && dtype_bytes(t->dtype) < 4)
+    ids = emit_cast(s, ids.as.tensor, DT_I32, span);
+  Val table = emit1(s, OP_UNSQUEEZE, weights, (Attr[]){ATTR_I(DIM, 1)}, 1, span);
+  if (ids.kind == VAL_POISON || table.kind == VAL_POISON) return POISON;
+  Val rows = emit2(s, OP_EMBEDDING, ids.as.tensor, table.as.tensor, span);
+  if (rows.kind == VAL_POISON) return rows;
+  int64_t last = value_type(s->at.graph, rows.as.tensor)->rank - 1;
+  return emit1(s, OP_SQUEEZE, rows.as.tensor, (Attr[]){ATTR_I(DIM, last)}, 1, span);
+}
+
+static Parts split_cross_entropy(Sema *s, RunBlock *block, const Node *node, bool mean, Span span) {
+  ValueId labels = node->operands[1], weights = node->noperands > 2 ? node->operands[2] : 0;
   Attr attrs[ATTR_COUNT];
   uint32_t nattrs = 0;
   int64_t ignored = node_int(node, ATTR_IGNORE_INDEX, -100);
   for (uint32_t i = 0; i < node->nattrs; i++)
     if (node->attrs[i].key != ATTR_REDUCTION) attrs[nattrs++] = node->attrs[i];
   attrs[nattrs++] = ATTR_S(REDUCTION, intern(s->names, "none"));
-  Val losses = emit(s, OP_CROSS_ENTROPY, (ValueId[]){logits, labels}, 2, attrs, nattrs, span, NULL);
-  if (losses.kind == VAL_POISON) return;
+  Val losses =
+      emit(s, OP_CROSS_ENTROPY, node->operands, node->noperands, attrs, nattrs, span, NULL);
   Val mask = mask_for(s, block, labels, span);
-  output_total(s, masked(s, mask, losses.as.tensor, span), name, "sum", span);
-  if (!mean || mask.kind == VAL_POISON) return;
+  Parts parts = {.sum = total(s, masked(s, mask, losses, span), span)};
+  if (!mean || mask.kind == VAL_POISON) return parts;
   /* labels that are ignored count neither above nor below */
   const TensorType *t = value_type(s->at.graph, labels);
-  bool can_be_ignored = !(t->dtype == DT_U8 && (ignored < 0 || ignored > 255));
-  if (t->dtype == DT_I8) can_be_ignored = ignored >= -128 && ignored < 128;
-  if (t->dtype == DT_I16) can_be_ignored = ignored >= -32768 && ignored < 32768;
-  Val counted = val_tensor(labels);
-  if (can_be_ignored) {
-    ValueId ignore = emit_const(s, t->dtype, (double)ignored, t->mesh, span);
-    counted = emit2(s, OP_NE, labels, ignore, span);
-  } else {
+  bool ignores = can_hold(t->dtype, ignored);
+  Val counted;
+  if (ignores)
+    counted =
+        emit2(s, OP_NE, labels, emit_const(s, t->dtype, (double)ignored, t->mesh, span), span);
+  else
     counted = emit2(s, OP_EQ, labels, labels, span); /* all of them, in the shape of the labels */
+  Val each = counted;
+  if (weights && counted.kind != VAL_POISON) {
+    each = label_weights(s, labels, counted, ignores, weights, span);
+    each = masked(s, counted, each, span);
   }
-  if (counted.kind == VAL_POISON) return;
-  output_total(s, masked(s, mask, counted.as.tensor, span), name, "count", span);
+  parts.count = total(s, masked(s, mask, each, span), span);
+  return parts;
+}
+
+/* Takes a mean, a sum or a cross_entropy over samples apart; false when the value is none. */
+static bool split(Sema *s, RunBlock *block, Samples *samples, ValueId v, Span span, Parts *parts) {
+  Node n = *value_node(s->at.graph, v);
+  if (n.op == OP_MEAN || n.op == OP_SUM) {
+    if (value_type(s->at.graph, v)->rank || !has_samples(s, block, samples, n.operands[0]))
+      return false;
+    *parts = split_reduction(s, block, n.operands[0], n.op == OP_MEAN, span);
+    return true;
+  }
+  if (n.op != OP_CROSS_ENTROPY) return false;
+  const char *how = node_string(&n, ATTR_REDUCTION);
+  if (how && strcmp(how, "none") == 0) return false;
+  if (!has_samples(s, block, samples, n.operands[0]) ||
+      !has_samples(s, block, samples, n.operands[1]))
+    return false;
+  *parts = split_cross_entropy(s, block, &n, !how || strcmp(how, "mean") == 0, span);
+  return true;
+}
+
+static void output_part(Sema *s, Val v, const char *name, const char *role, Span span) {
+  if (v.kind == VAL_UNSET) return;
+  v = whole(s, v, s->world, span);
+  if (v.kind != VAL_POISON) emit_output(s, v.as.tensor, name, role, span);
 }
 
 void block_metric(Sema *s, RunBlock *block, const char *name, ValueId v, Span span) {
   /* through what changes only the place or the element type of the scalar */
   const Node *n = value_node(s->at.graph, v);
-  while (n->op == OP_REDISTRIBUTE || n->op == OP_CAST) n = value_node(s->at.graph, n->operands[0]);
-  bool reduction = n->op == OP_MEAN || n->op == OP_SUM;
-  if (reduction && has_batch(s, block, n->operands[0])) {
-    split_reduction(s, block, name, n->operands[0], n->op == OP_MEAN, span);
+  while (n->op == OP_REDISTRIBUTE || n->op == OP_CAST) {
+    v = n->operands[0];
+    n = value_node(s->at.graph, v);
+  }
+  Parts parts;
+  if (split(s, block, block_samples(s, block), v, span, &parts)) {
+    output_part(s, parts.sum, name, "sum", span);
+    output_part(s, parts.count, name, "count", span);
     return;
   }
-  const char *how = n->op == OP_CROSS_ENTROPY ? node_string(n, ATTR_REDUCTION) : NULL;
-  if (n->op == OP_CROSS_ENTROPY && n->noperands == 2 && has_batch(s, block, n->operands[1])) {
-    Node copy = *n;
-    split_cross_entropy(s, block, name, &copy, !how || strcmp(how, "mean") == 0, span);
-    return;
-  }
-  Diag *d = sema_error(s, DIAG_METRIC, span, "a metric of eval must be a mean over samples");
+  Diag *d =
+      sema_error(s, DIAG_METRIC, span, "a metric of %s must be a mean over samples", block->name);
   diag_reason(s->sink, d,
               "batches are combined exactly by adding up sums and counts, and the last one may be "
               "short");
   diag_help(s->sink, d, (Span){0}, NULL, NULL,
-            "write mean(x), sum(x) or cross_entropy(logits, labels) with the batch as dim 0 of x");
+            "write mean(x), sum(x) or cross_entropy(logits, labels) with the batch as dim 0 of x, "
+            "each row made from its own sample");
+}
+
+/* --- the loss of a batch that may be short ------------------------------------------------------
+ */
+
+typedef struct Masking {
+  RunBlock *block;
+  Samples *samples;
+  Span span;
+} Masking;
+
+static Val mask_loss(Sema *s, const Masking *m, ValueId v);
+
+/* Sum over the valid samples, divided by their count; of the type of `like`. */
+static Val mask_mean(Sema *s, const Masking *m, ValueId like) {
+  Parts parts;
+  if (!split(s, m->block, m->samples, like, m->span, &parts) || parts.count.kind == VAL_UNSET)
+    return POISON;
+  if (parts.sum.kind == VAL_POISON || parts.count.kind == VAL_POISON) return POISON;
+  Val count = whole(s, parts.count, value_type(s->at.graph, parts.sum.as.tensor)->mesh, m->span);
+  if (count.kind == VAL_POISON) return POISON;
+  DType t = value_type(s->at.graph, parts.sum.as.tensor)->dtype;
+  count = emit_cast(s, count.as.tensor, t, m->span);
+  if (count.kind == VAL_POISON) return POISON;
+  Val mean = emit2(s, OP_DIV, parts.sum.as.tensor, count.as.tensor, m->span);
+  if (mean.kind == VAL_POISON) return POISON;
+  return emit_cast(s, mean.as.tensor, value_type(s->at.graph, like)->dtype, m->span);
+}
+
+/* Sums and multiples of means are masked term by term. */
+static Val mask_terms(Sema *s, const Masking *m, const Node *n) {
+  ValueId operands[2];
+  bool product = n->op == OP_MUL || n->op == OP_DIV;
+  uint32_t dependent = 0;
+  for (uint32_t i = 0; i < n->noperands; i++) {
+    operands[i] = n->operands[i];
+    if (samples_of(m->samples, operands[i]) == SAMPLES_NONE) continue;
+    if (product && (dependent++ || (n->op == OP_DIV && i == 1))) return POISON;
+    Val v = mask_loss(s, m, operands[i]);
+    if (v.kind == VAL_POISON) return POISON;
+    operands[i] = v.as.tensor;
+  }
+  return emit(s, n->op, operands, n->noperands, n->attrs, n->nattrs, m->span, NULL);
+}
+
+static Val mask_loss(Sema *s, const Masking *m, ValueId v) {
+  if (samples_of(m->samples, v) == SAMPLES_NONE) return val_tensor(v);
+  Node n = *value_node(s->at.graph, v);
+  TensorType t = *value_type(s->at.graph, v);
+  if (n.op == OP_CAST || n.op == OP_REDISTRIBUTE) {
+    Val inner = mask_loss(s, m, n.operands[0]);
+    if (inner.kind == VAL_POISON) return inner;
+    return n.op == OP_CAST ? emit_cast(s, inner.as.tensor, t.dtype, m->span)
+                           : emit_redistribute(s, inner.as.tensor, &t, m->span);
+  }
+  bool terms =
+      n.op == OP_ADD || n.op == OP_SUB || n.op == OP_NEG || n.op == OP_MUL || n.op == OP_DIV;
+  return terms && t.rank == 0 ? mask_terms(s, m, &n) : mask_mean(s, m, v);
+}
+
+ValueId block_masked_loss(Sema *s, RunBlock *block, ValueId loss, Span span) {
+  Masking m = {.block = block, .samples = block_samples(s, block), .span = span};
+  uint32_t errors = s->sink->errors;
+  Val v = mask_loss(s, &m, loss);
+  if (v.kind != VAL_POISON) {
+    name_value(s, v, "loss");
+    return v.as.tensor;
+  }
+  if (s->sink->errors > errors) return 0;
+  Diag *d =
+      sema_error(s, DIAG_METRIC, span, "with drop_last false the loss must be a mean over samples");
+  diag_reason(
+      s->sink, d,
+      "the last batch may be short: what pads it is masked and the loss divides by the true "
+      "count of samples");
+  diag_help(s->sink, d, (Span){0}, NULL, NULL,
+            "write mean(x) or cross_entropy(logits, labels) with the batch as dim 0 of x, each row "
+            "made from its own sample; sums and multiples of these are fine; or drop_last true");
+  return 0;
+}
+
+ValueId block_weighted_loss(Sema *s, RunBlock *block, ValueId loss, Span span) {
+  if (block->out->settings.accumulate <= 1) return loss;
+  const TensorType *of = value_type(s->at.graph, loss);
+  TensorType t = {.dtype = DT_F64, .mesh = s->world};
+  if (of->mesh) t.mesh = of->mesh;
+  DType dtype = of->dtype;
+  Val share = emit_cast(s, made_source(s, block, "share", &t, span), dtype, span);
+  if (share.kind == VAL_POISON) return 0;
+  Val v = emit2(s, OP_MUL, loss, share.as.tensor, span);
+  return v.kind == VAL_POISON ? 0 : v.as.tensor;
 }

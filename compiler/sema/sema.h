@@ -14,13 +14,13 @@
  * - "loss": the training loss, Replicate, of rank 0; name "loss".
  * - "metric": in train and infer, the value of this step, under its name.
  * - "print": any value, gathered; name is the source text.
- * - "sum": in eval, numerator of a metric, summed over batches by the runtime ...
+ * - "sum": where batches may be short, numerator of a metric, summed over batches by the runtime ...
  * - "count": ... and divided by the sum of this output of the same name (absent: not divided).
  *
- * In eval the last batch may be short. The runtime pads it and feeds the data source with
- * reader "valid" (bool [batch], cut like the batch): true for real samples. Metrics are elaborated
- * as sum(where(valid, value, 0)) and a count of what was valid, so they are exact for any batch
- * size.
+ * In eval, and in train with `drop_last false`, the last batch may be short. The runtime pads it and
+ * feeds the data source with reader "valid" (bool [batch], cut like the batch): true for real
+ * samples. Metrics are elaborated as sum(where(valid, value, 0)) and a count of what was valid, so
+ * they are exact for any batch size; the loss of train is one over the other (metric.c).
  */
 #ifndef DTM_SEMA_SEMA_H
 #define DTM_SEMA_SEMA_H

@@ -89,11 +89,17 @@ typedef struct AbiVar {
   uint32_t zero;
 } AbiVar;
 
+/* Readers without a file: the run-time makes what they hold. VALID: bool [N], element i is true
+ * when sample i / (N / batch) of the batch is real. SHARE: one float, the real samples of a batch
+ * over the mean of those of the batches accumulated with it. */
+#define ABI_READER_VALID "valid"
+#define ABI_READER_SHARE "share"
+
 /* A source of batches of one program. */
 typedef struct AbiSource {
   uint32_t program;
   uint32_t name;       /* for --data name=path */
-  uint32_t reader;     /* "npy", "idx", "text", "bin", "raw"; "valid" (see data.h) */
+  uint32_t reader;     /* "npy", "idx", "text", "bin", "raw", or one of the above */
   uint32_t path;       /* as written; relative to the .dtm file's folder */
   uint32_t file_dtype; /* raw: stated, else 0 */
   uint32_t type;       /* one batch, dim 0 is the batch, with its placement */

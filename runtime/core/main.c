@@ -21,7 +21,9 @@ static RtProgramInfo describe(const Image *image, RtDataDecl *decls, char *mesh,
   for (uint32_t i = 0; i < image->source_count; i++) {
     const AbiSource *s = &image->source[i];
     decls[i] = (RtDataDecl){abi_text(image, s->name), abi_text(image, s->path),
-                            abi_text(image, s->reader), abi_program_name(s->program)};
+                            abi_text(image, s->reader), abi_program_name(s->program),
+                            !strcmp(abi_text(image, s->reader), ABI_READER_VALID) ||
+                                !strcmp(abi_text(image, s->reader), ABI_READER_SHARE)};
   }
   return (RtProgramInfo){.source = abi_text(image, image->header->path),
                          .mesh = mesh,

@@ -173,6 +173,7 @@ static int parse_data(const Parser *p, const char *text) {
   bool found = false;
   for (size_t i = 0, n = 0; i < p->program->ndata; i++) {
     const char *declared = p->program->data[i].name;
+    if (p->program->data[i].made) continue;
     if (strcmp(name, declared) == 0) {
       /* One name may be declared in several blocks; `train.tokens=` picks one. */
       p->o->data[i].path = equals + 1;

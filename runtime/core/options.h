@@ -13,6 +13,7 @@ typedef struct RtDataDecl {
   const char *path;   /* as written in the .dtm file */
   const char *reader; /* "npy" */
   const char *block;  /* "train", "eval", "infer" */
+  bool made;          /* by the program itself, not read from a file */
 } RtDataDecl;
 
 typedef struct RtProgramInfo {

@@ -113,7 +113,7 @@ void options_print_help(FILE *out, const char *binary, const RtProgramInfo *prog
   for (size_t i = 0; i < program->ndata; i++) {
     const RtDataDecl *d = &program->data[i];
     char left[80];
-    if (strcmp(d->reader, "valid") == 0) continue; /* made by the program, not read from a file */
+    if (d->made) continue;
     snprintf(left, sizeof left, "%s.%s", d->block, d->name);
     fprintf(out, "  %-*s %s (%s)\n", HELP_COLUMN - 3, left, d->path, d->reader);
   }

@@ -31,6 +31,11 @@ int dtm_rt_run_begin(Run *r, AbiProgramKind program, bool shuffle, RtData **data
 
 static int read_input(void *context, uint32_t source, void *dst) {
   Run *r = context;
+  const AbiSource *s = &r->image->source[source];
+  if (strcmp(abi_text(r->image, s->reader), ABI_READER_SHARE) == 0) {
+    abi_store(dst, r->image->type[s->type].dtype, 0, r->share);
+    return 0;
+  }
   return dtm_rt_data_read(r->data, source, r->epoch, r->batch, dst);
 }
 
@@ -98,8 +103,11 @@ void dtm_rt_run_clear(Run *r) {
   memset(r->sums, 0, sizeof *r->sums * (size_t)r->image->output_count);
 }
 
-double dtm_rt_run_mean(const Run *r, uint32_t output) {
-  return r->sums[output].value / r->sums[output].weight;
+double dtm_rt_run_value(const Run *r, uint32_t output) {
+  const OutputSum *sum = &r->sums[output];
+  if (r->image->output[output].role != ABI_METRIC_SUM) return sum->value / sum->weight;
+  const OutputSum *count = count_of(r, output);
+  return sum->value / (count ? count->value : 1);
 }
 
 void dtm_rt_run_metrics(Run *r, const char *split, int64_t step) {
@@ -108,11 +116,6 @@ void dtm_rt_run_metrics(Run *r, const char *split, int64_t step) {
     if (o->program != (uint32_t)r->program || o->role == ABI_PRINT || o->role == ABI_METRIC_COUNT ||
         r->sums[i].weight == 0)
       continue;
-    double value = dtm_rt_run_mean(r, i);
-    if (o->role == ABI_METRIC_SUM) {
-      const OutputSum *count = count_of(r, i);
-      value = r->sums[i].value / (count ? count->value : 1);
-    }
-    dtm_rt_log_metric(r->log, split, abi_text(r->image, o->name), value, step);
+    dtm_rt_log_metric(r->log, split, abi_text(r->image, o->name), dtm_rt_run_value(r, i), step);
   }
 }

@@ -26,6 +26,7 @@ typedef struct Run {
   RtData *data;
   int64_t epoch, batch; /* of the batch that the INPUT actions read */
   double valid;         /* its samples that are not padding */
+  double share;         /* them over the mean of the batches accumulated in one step */
   OutputSum *sums;      /* per output of the image */
   bool stop_nonfinite;  /* stop when the loss is not finite */
 } Run;
@@ -44,8 +45,8 @@ int dtm_rt_run_begin(Run *r, AbiProgramKind program, bool shuffle, RtData **data
 int dtm_rt_run_actions(Run *r, uint32_t first, uint32_t count);
 /* Sets sums to zero. */
 void dtm_rt_run_clear(Run *r);
-/* Weighted mean so far. */
-double dtm_rt_run_mean(const Run *r, uint32_t output);
+/* What an output came to so far: a mean weighted by samples, or a sum over its count. */
+double dtm_rt_run_value(const Run *r, uint32_t output);
 /* Logs the metrics of the current program under this split name. */
 void dtm_rt_run_metrics(Run *r, const char *split, int64_t step);
 

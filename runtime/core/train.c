@@ -35,17 +35,30 @@ static int plan_steps(Training *t) {
   return 0;
 }
 
+/* The samples of the batches of one step that are not padding, on average. */
+static double mean_valid(const Training *t) {
+  const Run *r = t->run;
+  int64_t accumulate = run_program(r)->accumulate, batch = t->at.batch, sum = 0;
+  for (int64_t micro = 0; micro < accumulate; micro++) {
+    sum += dtm_rt_run_valid(r, t->samples, batch);
+    if (++batch == t->batches) batch = 0;
+  }
+  return (double)sum / (double)accumulate;
+}
+
 static int one_step(Training *t) {
   Run *r = t->run;
   const AbiProgram *p = run_program(r);
   AbiStep *s = dtm_rt_exec_step(r->exec);
   dtm_rt_run_clear(r);
   s->step = t->at.step;
+  double mean = mean_valid(t);
   for (int64_t micro = 0; micro < p->accumulate; micro++) {
     s->micro = micro;
     r->epoch = t->at.epoch;
     r->batch = t->at.batch;
     r->valid = (double)dtm_rt_run_valid(r, t->samples, r->batch);
+    r->share = r->valid / mean;
     int status = dtm_rt_run_actions(r, 0, p->looped);
     if (status) return status;
     if (++t->at.batch == t->batches) {
@@ -66,11 +79,12 @@ static void log_step(Training *t) {
   for (uint32_t i = 0; i < r->image->output_count; i++) {
     const AbiOutput *o = &r->image->output[i];
     if (o->program != ABI_PROGRAM_TRAIN || r->sums[i].weight == 0) continue;
-    double mean = dtm_rt_run_mean(r, i);
+    double value = dtm_rt_run_value(r, i);
+    bool metric = o->role == ABI_METRIC || o->role == ABI_METRIC_SUM;
     if (o->role == ABI_LOSS)
-      loss = mean;
-    else if (o->role == ABI_METRIC && n < sizeof fields / sizeof *fields)
-      fields[n++] = (RtField){abi_text(r->image, o->name), mean};
+      loss = value;
+    else if (metric && n < sizeof fields / sizeof *fields)
+      fields[n++] = (RtField){abi_text(r->image, o->name), value};
   }
   dtm_rt_log_step(r->log, t->at.step, loss, fields, n);
 }

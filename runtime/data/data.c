@@ -18,7 +18,7 @@
 
 /* One opened source. Of a source of another program only `opened` (false) means anything. */
 typedef struct Source {
-  bool opened, mask; /* mask: the reader "valid", no file */
+  bool opened, mask; /* mask: no file */
   Table table;
   int64_t samples;
   int64_t advance;              /* elements from one sample to the next */
@@ -117,7 +117,7 @@ static int open_source(RtData *d, uint32_t i) {
   const AbiSource *record = &d->setup.image->source[i];
   Source *s = &d->sources[i];
   const char *reader = abi_text(d->setup.image, record->reader), *path = d->setup.paths[i];
-  s->mask = strcmp(reader, "valid") == 0;
+  s->mask = strcmp(reader, ABI_READER_VALID) == 0 || strcmp(reader, ABI_READER_SHARE) == 0;
   if (!s->mask) {
     char why[TABLE_WHY];
     if (!dtm_rt_table_open(&s->table, reader, path, record->file_dtype, why))

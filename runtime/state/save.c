@@ -242,7 +242,8 @@ int dtm_rt_save_vars(RtComm *comm, const Image *image, const SaveSetup *setup) {
   if (!status && comm->rank == 0) status = create(&s, header, header_size, file_size);
   if (!status) status = comm->ops->agree(comm, 0, &all); /* the file is there */
   if (!status) status = write_blocks(&s);
-  if (!status) status = dtm_rt_checksum_add_up(comm, s.sums, s.nentries); /* all is on disk */
+  if (!status) status = comm->ops->agree(comm, 0, &all); /* all is on disk */
+  if (!status) status = dtm_rt_checksum_add_up(comm, s.sums, s.nentries);
   if (!status && comm->rank == 0 && s.nentries) status = write_sums(&s, header, header_size);
   if (!status && comm->rank == 0) {
     if (rename(s.partial, setup->path) != 0)

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const RtDataDecl data[] = {{"images", "a.gz", "idx", "train"},
-                                  {"labels", "b.gz", "idx", "train"},
-                                  {"images", "c.gz", "idx", "eval"}};
+static const RtDataDecl data[] = {{"images", "a.gz", "idx", "train", false},
+                                  {"labels", "b.gz", "idx", "train", false},
+                                  {"images", "c.gz", "idx", "eval", false}};
 static const RtProgramInfo program = {.source = "mlp.dtm",
                                       .mesh = "dp=2,tp=2",
                                       .world = 4,

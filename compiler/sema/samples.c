@@ -1,0 +1,91 @@
+/* Which values hold one row per sample, and nothing that mixes samples.
+ *
+ * A short batch is padded, so padding must not leak into what real samples give. The question is
+ * the one that placements answer already: on a mesh of as many ranks as the batch has samples,
+ * with every source sharded by its batch and all else replicated, does the value come out sharded
+ * by its dim 0 without communication? Types alone are looked at; what the program does about its
+ * own mesh plays no part here.
+ */
+#include <string.h>
+
+#include "sema/elab.h"
+
+struct Samples {
+  Sema *s;
+  const Graph *g;
+  Mesh mesh; /* one axis, one rank per sample */
+  TensorType *type;
+  SampleKind *kind; /* per value; 0 = not looked at */
+  ValueId nvalues;
+  NodeId next; /* the first node that is not looked at */
+};
+
+Samples *block_samples(Sema *s, RunBlock *block) {
+  if (block->samples) return block->samples;
+  Samples *w = block->samples = ARENA_NEW(s->arena, Samples);
+  int64_t batch = block->out->data.len ? block->out->data.data[0].type.shape[0] : 1;
+  w->s = s;
+  w->g = s->at.graph;
+  w->next = 1;
+  w->mesh =
+      (Mesh){.name = "samples", .naxes = 1, .axis = {"sample"}, .size = {batch}, .nranks = batch};
+  return w;
+}
+
+static void grow(Samples *w) {
+  ValueId n = w->g->values.len;
+  if (n <= w->nvalues) return;
+  w->type = arena_grow(w->s->arena, w->type, w->nvalues * sizeof *w->type, n * sizeof *w->type);
+  w->kind = arena_grow(w->s->arena, w->kind, w->nvalues * sizeof *w->kind, n * sizeof *w->kind);
+  memset(w->kind + w->nvalues, 0, (n - w->nvalues) * sizeof *w->kind);
+  w->nvalues = n;
+}
+
+static SampleKind kind_of(const TensorType *t) {
+  Place p = t->layout.at[0];
+  if (p.kind == PLACE_REPLICATE) return SAMPLES_NONE;
+  return p.kind == PLACE_SHARD && p.dim == 0 ? SAMPLES_ROWS : SAMPLES_MIXED;
+}
+
+/* The types of a node's results on the mesh of samples. */
+static void look(Samples *w, const Node *n) {
+  bool sources = n->op == OP_INPUT, passes = n->op == OP_REDISTRIBUTE || n->op == OP_DETACH;
+  for (uint32_t k = 0; k < n->nresults; k++) {
+    ValueId v = node_result(n, k);
+    w->type[v] = *value_type(w->g, v);
+    w->type[v].mesh = &w->mesh;
+    w->type[v].layout = (Layout){0};
+    if (sources) layout_set(&w->type[v].layout, &w->mesh, 0, PLACE_SHARD, 0, REDUCE_NONE);
+    if (passes) w->type[v].layout = w->type[n->operands[0]].layout;
+    w->kind[v] = kind_of(&w->type[v]);
+  }
+  if (sources || passes || n->noperands == 0) return;
+  Operand *operands = ARENA_ARRAY(w->s->arena, Operand, n->noperands);
+  bool depends = false, mixed = n->noperands > INFER_MAX_OPERANDS;
+  for (uint32_t i = 0; i < n->noperands; i++) {
+    operands[i].type = w->type[n->operands[i]];
+    operands[i].is_const = value_const(w->g, n->operands[i], &operands[i].const_value);
+    depends |= w->kind[n->operands[i]] != SAMPLES_NONE;
+    mixed |= w->kind[n->operands[i]] == SAMPLES_MIXED &&
+             operands[i].type.layout.at[0].kind == PLACE_REPLICATE; /* of an error before */
+  }
+  if (!depends) return;
+  InferResult *out = ARENA_NEW(w->s->arena, InferResult);
+  if (!mixed) infer_node(w->s->arena, n->op, operands, n->noperands, n->attrs, n->nattrs, out);
+  mixed |= out->status != INFER_OK;
+  for (uint32_t k = 0; k < n->nresults; k++) {
+    ValueId v = node_result(n, k);
+    if (!mixed) w->type[v] = out->results[k];
+    w->kind[v] = mixed ? SAMPLES_MIXED : kind_of(&w->type[v]);
+  }
+}
+
+SampleKind samples_of(Samples *w, ValueId v) {
+  grow(w);
+  /* Operands stand before their users: all nodes up to this one. */
+  for (; !w->kind[v]; w->next++) {
+    const Node *n = graph_node(w->g, w->next);
+    if (n->nresults) look(w, n);
+  }
+  return w->kind[v];
+}

@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# What a compiled program does with short batches, with checkpoints at the ends of the data and of the
+# disk, and with labels that are no class. DTMC names the compiler.
+set -uo pipefail
+: "${DTMC:?set DTMC to the compiler}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+export OMP_NUM_THREADS=1
+failed=0
+fail() {
+  echo "FAIL: $*"
+  failed=$((failed + 1))
+}
+# says CODE REGEX COMMAND...: exit code, and a line of what it prints.
+says() {
+  local code=$1 regex=$2 out got
+  shift 2
+  out=$("$@" 2>&1 </dev/null)
+  got=$?
+  [ "$got" = "$code" ] && grep -Eq -- "$regex" <<<"$out" ||
+    fail "'$*' ends with $got, wanted $code and /$regex/: $out"
+}
+# numbers FILE: all of them, one a line.
+numbers() { grep -oE -- '-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?' "$1"; }
+# alike A B WHAT: the same numbers, to rounding.
+alike() {
+  paste <(numbers "$1") <(numbers "$2") |
+    awk 'NF != 2 || ($1 - $2)^2 > 1e-9 * (1 + $2 * $2) { bad = 1 } END { exit bad || NR == 0 }' ||
+    fail "$3: $(cat "$1") is not $(cat "$2")"
+}
+compile() { "$DTMC" "$1.dtm" -o "$2" "${@:3}" || fail "$1 ${*:3} does not compile"; }
+
+# 11 samples of 4 numbers, 11 labels below 3; then the last 3 of them.
+printf 'the quick brown fox jumps over the lazy dog.' >x11
+printf '\0\1\2\1\0\2\2\1\0\0\1' >y11
+tail -c 12 x11 >x3
+tail -c 3 y11 >y3
+
+cat >short.dtm <<'EOT'
+config { n = 11  batch = 4  acc = 1  drop = false  weighted = false }
+mesh world(dp = 1)
+module Model() {
+  param w: f32[3, 4] = normal(std = 0.5)
+  param b: f32[3] = zeros()
+  buffer weights: f32[3] = 1
+  forward(x: f32[B@dp, 2, 2]) -> f32[B@dp, 3] { return linear(x.reshape([B, 4]), w, b) }
+}
+fn loss_of(m, x, y) {
+  if weighted {
+    return cross_entropy(m(x), y, arange(f32[3]) + 1.0).redistribute(dp: Replicate)
+  }
+  return cross_entropy(m(x), y).redistribute(dp: Replicate)
+}
+train {
+  data x = raw("x", f32[batch@dp, 2, 2], dtype = u8, scale = 0.01)
+  data y = raw("y", i64[batch@dp], dtype = u8)
+  model m = Model()
+  let other = mean(square(m(x))).redistribute(dp: Replicate)
+  loss loss_of(m, x, y) * 2.0 + other * 0.1 - 0.01 * sum(square(m.w))
+  metric accuracy = mean(argmax(m(x), -1) == y)
+  optimizer sgd(lr = 0.1)
+  epochs 1
+  shuffle false
+  drop_last drop
+  accumulate acc
+}
+eval {
+  data x = raw("x", f32[batch@dp, 2, 2], dtype = u8, scale = 0.01)
+  data y = raw("y", i64[batch@dp], dtype = u8)
+  loss loss_of(m, x, y)
+}
+infer {
+  model m = Model()
+  print(m.w)
+  print(m.b)
+}
+EOT
+# train NAME FILES OPTIONS...: parameters after one epoch in NAME.w, log in NAME.log
+train() {
+  local name=$1 files=$2
+  shift 2
+  compile short "$name" "$@"
+  "./$name" --data x="x$files" --data y="y$files" --save "$name.st" --log json --no-curve >"$name.log" ||
+    fail "$name does not train"
+  "./$name" infer --load "$name.st" >"$name.w" || fail "$name does not infer"
+  grep -o '"loss":[^,]*' "$name.log" | tail -1 >"$name.loss"
+  grep -o '"accuracy":[^,]*' "$name.log" | tail -1 >"$name.accuracy"
+  grep '"eval"\|"test"' "$name.log" | grep -o '"value":[^,}]*\|"loss":[^,}]*' | tail -1 >"$name.eval"
+}
+for weighted in false true; do
+  # a batch of 3 of 4 is a batch of 3; three batches of 4 added up are one of 11
+  train three 3 -D batch=3 -D drop=true -D weighted=$weighted
+  train eleven 11 -D batch=11 -D drop=true -D weighted=$weighted
+  for ranks in 1 2 3 4; do
+    train "one$ranks" 3 --mesh dp=$ranks -D weighted=$weighted
+    alike "one$ranks.w" three.w "a short batch on $ranks ranks, weighted $weighted"
+    alike "one$ranks.loss" three.loss "its loss"
+    alike "one$ranks.accuracy" three.accuracy "its metric"
+    alike "one$ranks.eval" three.eval "evaluation of a short batch on $ranks ranks"
+    train "sum$ranks" 11 --mesh dp=$ranks -D acc=3 -D weighted=$weighted
+    "./sum$ranks" eval --data x=x11 --data y=y11 --load eleven.st >"sum$ranks.eval"
+    ./eleven eval --data x=x11 --data y=y11 --load eleven.st >eleven.eval
+    alike "sum$ranks.eval" eleven.eval "evaluation on $ranks ranks, weighted $weighted"
+    [ $weighted = true ] && continue # weights of batches are not known beforehand
+    alike "sum$ranks.w" eleven.w "a short batch among three on $ranks ranks"
+    alike "sum$ranks.loss" eleven.loss "its loss"
+    alike "sum$ranks.accuracy" eleven.accuracy "its metric"
+  done
+done
+train all 11 -D batch=4
+[ "$(grep -c '"step"' all.log)" -ge 3 ] || fail "11 samples in batches of 4 are not 3 steps"
+
+[ $failed = 0 ] && echo passed
+[ $failed = 0 ]
