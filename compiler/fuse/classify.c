@@ -139,12 +139,3 @@ void fuse_find_users(Fuser *f) {
     f->users = ARENA_ARRAY(f->arena, uint32_t, count[g->values.len] + 1);
   }
 }
-
-int64_t fuse_elements(const Fuser *f, ValueId v) {
-  const TensorType *t = value_type(f->g, v);
-  return type_local_bytes(t) / (int64_t)dtype_bytes(t->dtype);
-}
-
-int64_t fuse_bytes(const Fuser *f, ValueId v) {
-  return type_local_bytes(value_type(f->g, v));
-}

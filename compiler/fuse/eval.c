@@ -64,12 +64,6 @@ uint32_t fuse_buffer(Lower *l, FValueId v, DType dtype, bool written) {
   return kb_buf(&l->b, v ? KBUF_TENSOR : KBUF_STEP, dtype, written);
 }
 
-SymId fuse_count(Fuser *f, const TensorType *t) {
-  SymId n = SYM_ONE;
-  for (uint32_t d = 0; d < t->rank; d++) n = mul(f, n, sym_extent(f->arena, f->p, t, d));
-  return n;
-}
-
 KAccess fuse_access(Lower *l, uint32_t buf, const TensorType *t, const Ix *ix, KRef *dyn) {
   Fuser *f = l->f;
   SymId stride = SYM_ONE, offset = SYM_ZERO, at[DTM_MAX_DIMS] = {0};

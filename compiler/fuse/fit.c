@@ -39,8 +39,9 @@ static bool match_operands(Fuser *f, NodeId id, uint32_t group, DimMap *m) {
 }
 
 /* Dims no operand tells about go to unused domain dims of the same extent, in order. */
-static bool guess_dims(const Fuser *f, NodeId id, const KGroup *k, DimMap *m) {
-  const TensorType *t = fuse_iteration(f, id);
+static bool guess_dims(Fuser *f, NodeId id, const KGroup *k, DimMap *m) {
+  ValueId it = fuse_iterated(f, id);
+  const TensorType *t = value_type(f->g, it);
   uint32_t used = 0;
   for (uint32_t d = 0; d < t->rank; d++)
     if (m->at[d] >= 0) {
@@ -50,7 +51,7 @@ static bool guess_dims(const Fuser *f, NodeId id, const KGroup *k, DimMap *m) {
   int last = -1;
   for (uint32_t d = 0; d < t->rank; d++) {
     if (m->at[d] == DIM_UNKNOWN) {
-      SymId extent = sym_extent(f->arena, f->p, t, d);
+      SymId extent = fuse_extent(f, it, d);
       int to = -1;
       for (int pass = 0; pass < 2 && to < 0; pass++)
         for (int x = pass ? 0 : last + 1; x < (int)k->ndims && to < 0; x++)
@@ -108,17 +109,17 @@ bool fuse_fit_level(const Fuser *f, NodeId id, const KGroup *k, Join *j) {
 bool fuse_fits(Fuser *f, NodeId id, uint32_t group, Join *j) {
   const KGroup *k = &f->groups.data[group];
   const Node *n = graph_node(f->g, id);
-  const TensorType *t = fuse_iteration(f, id);
+  ValueId it = fuse_iterated(f, id);
+  const TensorType *t = value_type(f->g, it);
   if (k->nodes.len >= GROUP_MAX_NODES || k->reads.len + n->noperands > GROUP_MAX_READS)
     return false;
   if (k->mesh != t->mesh || k->looped != (n->phase <= PHASE_BACKWARD)) return false;
   for (uint32_t d = 0; d < t->rank; d++)
-    j->map.at[d] = sym_extent(f->arena, f->p, t, d) == SYM_ONE ? DIM_UNIT : DIM_UNKNOWN;
+    j->map.at[d] = fuse_extent(f, it, d) == SYM_ONE ? DIM_UNIT : DIM_UNKNOWN;
   j->inner = k->inner;
   j->rows = k->rows;
   if (!match_operands(f, id, group, &j->map) || !guess_dims(f, id, k, &j->map)) return false;
   for (uint32_t d = 0; d < t->rank; d++)
-    if (j->map.at[d] >= 0 && k->extent[j->map.at[d]] != sym_extent(f->arena, f->p, t, d))
-      return false;
+    if (j->map.at[d] >= 0 && k->extent[j->map.at[d]] != fuse_extent(f, it, d)) return false;
   return fuse_fit_level(f, id, k, j);
 }

@@ -14,20 +14,13 @@ FValueId fuse_temporary(Fuser *f, DType dtype, SymId elements, int64_t max_eleme
   return f->p->values.len - 1;
 }
 
-static SymId count(Fuser *f, const TensorType *t) {
-  SymId n = SYM_ONE;
-  for (uint32_t d = 0; d < t->rank; d++)
-    n = sym_binary(f->arena, f->p, RT_SYM_MUL, n, sym_extent(f->arena, f->p, t, d));
-  return n;
-}
-
 FValueId fuse_value(Fuser *f, ValueId v) {
   if (f->p->value_of[v]) return f->p->value_of[v];
   const TensorType *t = value_type(f->g, v);
   NodeId id = graph_value(f->g, v)->node;
   bool alias = f->kind[id] == NODE_ALIAS || f->kind[id] == NODE_VIEW;
   FValueId base = alias ? fuse_value(f, graph_node(f->g, id)->operands[0]) : 0;
-  FValueId out = fuse_temporary(f, t->dtype, count(f, t), fuse_elements(f, v));
+  FValueId out = fuse_temporary(f, t->dtype, fuse_local_count(f, v), fuse_elements(f, v));
   FValue *fv = &f->p->values.data[out];
   fv->value = v;
   if (base) fv->alias = f->p->values.data[base].alias ? f->p->values.data[base].alias : base;
@@ -200,14 +193,14 @@ FusedProgram *fuse_run(Arena *arena, const Graph *local, KernelSet *kernels,
              .absorbed = ARENA_ARRAY(arena, Absorbed, nodes),
              .vertex = ARENA_ARRAY(arena, Vertex, nodes),
              .mark = ARENA_ARRAY(arena, uint8_t, nodes)};
+  fuse_number_types(&f);
   fuse_classify(&f);
   fuse_absorb(&f);
   fuse_find_users(&f);
   fuse_group(&f);
   fuse_recompute(&f);
   fuse_demand(&f);
-  for (uint32_t i = 1; i < f.groups.len; i++)
-    if (!f.groups.data[i].merged) fuse_lower_group(&f, i);
+  fuse_lower(&f);
   order_groups(&f);
   return p;
 }

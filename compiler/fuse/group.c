@@ -25,24 +25,25 @@ static void add_node(Fuser *f, NodeId id, uint32_t group, const Join *j) {
   for (uint32_t i = 0; i < n->noperands; i++) {
     ReadMap read;
     Root root;
-    if (!fuse_operand_map(f, id, i, &j->map, &root, &read.map)) continue;
-    read.value = root.value;
-    NodeId def = graph_value(f->g, root.value)->node;
+    read.value = f->root[n->operands[i]].value;
+    NodeId def = graph_value(f->g, read.value)->node;
     if (fuse_find(f, f->group[def]) == group || f->kind[def] == NODE_FREE) continue;
-    if (fuse_find_read(k, root.value)) continue;
+    if (fuse_find_read(k, read.value)) continue;
+    if (!fuse_operand_map(f, id, i, &j->map, &root, &read.map)) continue;
     VEC_PUSH(f->arena, &k->reads, read);
-    f->reader[root.value] = group;
+    f->reader[read.value] = group;
   }
 }
 
 static uint32_t new_group(Fuser *f, NodeId id, Join *j) {
-  const TensorType *t = fuse_iteration(f, id);
+  ValueId it = fuse_iterated(f, id);
+  const TensorType *t = value_type(f->g, it);
   KGroup k = {
       .mesh = t->mesh, .vertex = id, .looped = graph_node(f->g, id)->phase <= PHASE_BACKWARD};
   int64_t most[DTM_MAX_DIMS];
   type_local_max(t, most);
   for (uint32_t d = 0; d < t->rank; d++) {
-    SymId extent = sym_extent(f->arena, f->p, t, d);
+    SymId extent = fuse_extent(f, it, d);
     j->map.at[d] = DIM_UNIT;
     if (extent == SYM_ONE) continue;
     k.extent[k.ndims] = extent;

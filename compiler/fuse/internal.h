@@ -2,7 +2,8 @@
  *
  * Steps: classify (what becomes of each node; views looked through) -> absorb (epilogues of
  * contractions) -> group (which kernel a node belongs to) -> recompute (values cheaper to compute
- * again than to store) -> lower (a kernel's loop IR, its dims, integers, buffers) -> order.
+ * again than to store) -> lower (each kind of group once: a kernel's loop IR, its dims, integers,
+ * buffers) -> order.
  */
 #ifndef DTM_FUSE_INTERNAL_H
 #define DTM_FUSE_INTERNAL_H
@@ -84,11 +85,22 @@ typedef struct FoundVertex {
   NodeId vertex;
 } FoundVertex;
 
+typedef struct Pattern Pattern; /* see reuse.c */
+
+/* See types.c; of integers UINT32_MAX = not asked for yet. */
+typedef struct TypeFacts {
+  const TensorType *type;
+  int64_t bytes; /* on the largest rank */
+  SymId extent[DTM_MAX_DIMS], count;
+} TypeFacts;
+
 typedef struct Fuser {
   Arena *arena;
   const Graph *g;
   FusedProgram *p;
   const FuseOptions *options;
+  uint32_t *type_of; /* per value: index into types */
+  VEC(TypeFacts) types;
   uint8_t *kind;      /* per node: NodeKind */
   Root *root;         /* per value */
   bool *needed;       /* per value: must be stored, since others than kernels read it */
@@ -106,10 +118,24 @@ typedef struct Fuser {
   VEC(NodeId) marked;
   VEC(FoundVertex) found;
   VEC(KGroup) groups; /* [0] unused */
+  /* reuse.c: the description of a group, what descriptions are made of, and those there are */
+  VEC(uint32_t) words;
+  VEC(ValueId) seen;
+  uint32_t *number; /* per value */
+  VEC(Pattern *) patterns;
+  IdMap attr_ids, pattern_ids;
 } Fuser;
 
 /* --- sym.c ---- */
 SymId sym_axis_coord(Arena *arena, FusedProgram *p, const Mesh *mesh, uint32_t axis);
+
+/* --- types.c ---- */
+void fuse_number_types(Fuser *f);
+int64_t fuse_bytes(const Fuser *f, ValueId v); /* on the largest rank */
+int64_t fuse_elements(const Fuser *f, ValueId v);
+SymId fuse_extent(Fuser *f, ValueId v, uint32_t dim);
+SymId fuse_local_count(Fuser *f, ValueId v); /* local elements */
+SymId fuse_count(Fuser *f, const TensorType *t);
 
 /* --- classify.c ---- */
 void fuse_classify(Fuser *f);
@@ -121,8 +147,6 @@ void fuse_find_users(Fuser *f);
 bool fuse_in_kernel(const Fuser *f, NodeId n);
 /* Operand i is read at run-time indices: it must lie in memory. */
 bool fuse_in_memory(const Node *n, uint32_t i);
-int64_t fuse_bytes(const Fuser *f, ValueId v); /* on the largest rank */
-int64_t fuse_elements(const Fuser *f, ValueId v);
 
 /* --- absorb.c ---- */
 void fuse_absorb(Fuser *f);
@@ -130,6 +154,7 @@ void fuse_absorb(Fuser *f);
 /* --- maps.c ---- */
 /* The dims a node iterates over: the operand's for a reduction, else the result's. */
 const TensorType *fuse_iteration(const Fuser *f, NodeId n);
+ValueId fuse_iterated(const Fuser *f, NodeId n); /* a value of that type */
 bool fuse_is_reduction(Op op);
 /* Per dim of operand i: the iteration dim it moves with, or DIM_UNIT. False where the operand is
  * read at other indices than the result's. */
@@ -188,6 +213,10 @@ void fuse_demand(Fuser *f);
 bool fuse_is_dear(Op op);
 /* Is this root value computed where `group` uses it, rather than loaded? */
 bool fuse_computed_in(Fuser *f, ValueId root, uint32_t group);
+
+/* --- reuse.c ---- */
+/* Lowers all groups, each kind of them once. */
+void fuse_lower(Fuser *f);
 
 /* --- eval.c, lower.c ---- */
 void fuse_lower_group(Fuser *f, uint32_t group);

@@ -52,7 +52,6 @@ void fuse_memo(Lower *l, ValueId root, KRef ref, bool for_all);
 /* The instruction that holds a value in this block, or 0. */
 KRef fuse_recall(const Lower *l, ValueId root);
 const Spill *fuse_spilled(const Lower *l, ValueId root);
-SymId fuse_count(Fuser *f, const TensorType *t); /* local elements */
 
 /* --- dims.c ---- */
 /* Gives the finished instructions their dims; fills ints. */

@@ -5,9 +5,13 @@ bool fuse_is_reduction(Op op) {
   return op_info(op)->cls == CLASS_REDUCTION;
 }
 
-const TensorType *fuse_iteration(const Fuser *f, NodeId id) {
+ValueId fuse_iterated(const Fuser *f, NodeId id) {
   const Node *n = graph_node(f->g, id);
-  return value_type(f->g, fuse_is_reduction(n->op) ? n->operands[0] : n->first_result);
+  return fuse_is_reduction(n->op) ? n->operands[0] : n->first_result;
+}
+
+const TensorType *fuse_iteration(const Fuser *f, NodeId id) {
+  return value_type(f->g, fuse_iterated(f, id));
 }
 
 bool fuse_aligned(const Fuser *f, NodeId id, uint32_t i, DimMap *out) {

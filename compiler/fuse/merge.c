@@ -101,10 +101,10 @@ void fuse_pull_in(Fuser *f, NodeId id, uint32_t group) {
     Root root;
     DimMap in_a, to;
     bool per_row;
-    if (!fuse_operand_map(f, id, i, &f->map[id], &root, &in_a)) continue;
-    NodeId def = graph_value(f->g, root.value)->node;
+    NodeId def = graph_value(f->g, f->root[n->operands[i]].value)->node;
     uint32_t other = fuse_find(f, f->group[def]);
     if (!other || other == group || f->level[def] == LEVEL_TOTAL) continue;
+    if (!fuse_operand_map(f, id, i, &f->map[id], &root, &in_a)) continue;
     const KGroup *a = &f->groups.data[group], *b = &f->groups.data[other];
     if (a->mesh != b->mesh || a->looped != b->looped ||
         a->nodes.len + b->nodes.len > GROUP_MAX_NODES ||

@@ -5,6 +5,8 @@
  */
 #include "infer/rules.h"
 
+#include <string.h>
+
 static Operand operand_of(const Graph *g, ValueId id) {
   Operand o = {.type = *value_type(g, id)};
   o.is_const = value_const(g, id, &o.const_value);
@@ -145,6 +147,60 @@ static ValueId add_slice(Graph *g, ValueId of, const TensorType *to, Span span, 
   return node_result(graph_node(g, id), 0);
 }
 
+/* --- nodes like an earlier one ---- */
+
+/* The layers of a model ask the same again and again: a node with equal operand types and
+ * attributes gets the results of the earlier one. */
+static uint64_t likeness(Op op, const Operand *given, uint32_t noperands, const Attr *attrs,
+                         uint32_t nattrs) {
+  uint64_t h = hash_bytes(&op, sizeof op, noperands);
+  for (uint32_t i = 0; i < noperands; i++) {
+    h = hash_bytes(&given[i].type, sizeof given[i].type, h);
+    if (given[i].is_const) h = hash_bytes(&given[i].const_value, sizeof(double), h);
+  }
+  return attrs_hash(attrs, nattrs, h);
+}
+
+static bool is_like(const Graph *g, const Node *n, Op op, const Operand *given, uint32_t noperands,
+                    const Attr *attrs, uint32_t nattrs) {
+  if (n->op != op || n->noperands != noperands || n->nattrs != nattrs) return false;
+  for (uint32_t i = 0; i < nattrs; i++)
+    if (!attr_equal(&n->attrs[i], &attrs[i])) return false;
+  for (uint32_t i = 0; i < noperands; i++) {
+    const Operand o = operand_of(g, n->operands[i]);
+    if (o.is_const != given[i].is_const || !type_equal(&o.type, &given[i].type)) return false;
+    if (o.is_const && memcmp(&o.const_value, &given[i].const_value, sizeof(double)) != 0)
+      return false;
+  }
+  return true;
+}
+
+/* 0 = none. */
+static NodeId find_like(const Graph *g, uint64_t key, Op op, const Operand *given,
+                        uint32_t noperands, const Attr *attrs, uint32_t nattrs) {
+  for (NodeId id; id_map_get(&g->inferred, key, &id); key++)
+    if (id < g->nodes.len && is_like(g, graph_node(g, id), op, given, noperands, attrs, nattrs))
+      return id;
+  return 0;
+}
+
+/* Only a node that stands as it was asked for: no slices before it, its attributes canonical. */
+static void remember_like(Graph *g, uint64_t key, NodeId id, const Operand *given,
+                          uint32_t noperands, const Attr *attrs, uint32_t nattrs) {
+  const Node *n = graph_node(g, id);
+  if (!is_like(g, n, n->op, given, noperands, attrs, nattrs)) return;
+  for (NodeId other; id_map_get(&g->inferred, key, &other);) key++;
+  id_map_put(g->arena, &g->inferred, key, id);
+}
+
+static NodeId add_like(Graph *g, NodeId like, const ValueId *operands, Span span, uint32_t scope) {
+  const Node n = *graph_node(g, like);
+  TensorType results[INFER_MAX_RESULTS];
+  for (uint32_t i = 0; i < n.nresults; i++) results[i] = *value_type(g, n.first_result + i);
+  return graph_add(g, n.op, operands, n.noperands, n.attrs, n.nattrs, results, n.nresults, span,
+                   scope);
+}
+
 NodeId infer_add(Graph *g, DiagSink *sink, Op op, const ValueId *operands, uint32_t noperands,
                  const Attr *attrs, uint32_t nattrs, Span span, const Span *spans, uint32_t scope) {
   Operand stack[8] = {{.is_const = false}}, *given = stack;
@@ -155,6 +211,9 @@ NodeId infer_add(Graph *g, DiagSink *sink, Op op, const ValueId *operands, uint3
       return add_poisoned(g, op, operands, noperands, attrs, nattrs, span, scope);
   if (noperands > 8) given = ARENA_ARRAY(g->arena, Operand, noperands);
   for (uint32_t i = 0; i < noperands; i++) given[i] = operand_of(g, operands[i]);
+  uint64_t key = likeness(op, given, noperands, attrs, nattrs);
+  NodeId like = find_like(g, key, op, given, noperands, attrs, nattrs);
+  if (like) return add_like(g, like, operands, span, scope);
   if (!infer_rules(g->arena, op, given, noperands, attrs, nattrs, false, &out)) {
     infer_node(sink->arena, op, given, noperands, attrs, nattrs, &out);
     emit(sink, g, &out, operands, noperands, span, spans, scope);
@@ -167,8 +226,10 @@ NodeId infer_add(Graph *g, DiagSink *sink, Op op, const ValueId *operands, uint3
     sliced[i] = add_slice(g, operands[i], &out.slice_to[i], at, scope);
   }
   Attr canonical[ATTR_COUNT]; /* each key at most once */
-  nattrs = infer_canonical_attrs(g->arena, op, noperands ? &given[0].type : NULL, &out.results[0],
-                                 attrs, nattrs, canonical);
-  return graph_add(g, op, sliced, noperands, canonical, nattrs, out.results, out.nresults, span,
-                   scope);
+  uint32_t ncanonical = infer_canonical_attrs(g->arena, op, noperands ? &given[0].type : NULL,
+                                              &out.results[0], attrs, nattrs, canonical);
+  NodeId id = graph_add(g, op, sliced, noperands, canonical, ncanonical, out.results, out.nresults,
+                        span, scope);
+  remember_like(g, key, id, given, noperands, attrs, nattrs);
+  return id;
 }

@@ -129,6 +129,32 @@ bool attr_equal(const Attr *a, const Attr *b) {
   return false;
 }
 
+static uint64_t hash_attr(const Attr *a, uint64_t h) {
+  h = hash_bytes(&a->key, sizeof a->key, h);
+  switch (attr_kind(a->key)) {
+  case ATTR_KIND_NONE:
+    return h;
+  case ATTR_KIND_INT:
+  case ATTR_KIND_BOOL:
+  case ATTR_KIND_DTYPE:
+    return hash_bytes(&a->as.i, sizeof a->as.i, h);
+  case ATTR_KIND_FLOAT:
+    return hash_bytes(&a->as.f, sizeof a->as.f, h);
+  case ATTR_KIND_STRING:
+    return hash_bytes(a->as.s, strlen(a->as.s), h);
+  case ATTR_KIND_TYPE: /* shapes tell most apart */
+    return hash_bytes(a->as.type->shape, a->as.type->rank * sizeof(int64_t), h);
+  case ATTR_KIND_INTS:
+    return hash_bytes(a->as.ints.data, a->as.ints.len * sizeof(int64_t), h);
+  }
+  return h;
+}
+
+uint64_t attrs_hash(const Attr *attrs, uint32_t n, uint64_t seed) {
+  for (uint32_t i = 0; i < n; i++) seed = hash_attr(&attrs[i], seed);
+  return seed;
+}
+
 uint32_t *graph_use_counts(Arena *arena, const Graph *g) {
   uint32_t *uses = ARENA_ARRAY(arena, uint32_t, g->values.len);
   for (NodeId id = 1; id < g->nodes.len; id++)

@@ -16,6 +16,7 @@
 #ifndef DTM_IR_GRAPH_H
 #define DTM_IR_GRAPH_H
 
+#include "base/str.h"
 #include "base/vec.h"
 #include "diag/diag.h"
 #include "ops/ops.h"
@@ -83,6 +84,7 @@ typedef struct Graph {
   VEC(Node) nodes;   /* [0] unused */
   VEC(Value) values; /* [0] unused */
   VEC(Scope) scopes; /* [0] top */
+  IdMap inferred;    /* infer_add: hash of operator, operands and attributes -> a node like it */
 } Graph;
 
 /* A variable that outlives a step: parameters, buffers, optimizer state, accumulators. */
@@ -205,6 +207,8 @@ int64_t node_int(const Node *n, AttrKey key, int64_t otherwise);
 double node_float(const Node *n, AttrKey key, double otherwise);
 const char *node_string(const Node *n, AttrKey key); /* NULL when absent */
 bool attr_equal(const Attr *a, const Attr *b);
+/* Equal for lists whose attributes are equal one by one. */
+uint64_t attrs_hash(const Attr *attrs, uint32_t n, uint64_t seed);
 
 /* Attribute literals: ATTR_I(DIM, 1), ATTR_F(EPS, 1e-5), ... */
 #define ATTR_I(KEY, v) ((Attr){.key = ATTR_##KEY, .as = {.i = (v)}})

@@ -59,32 +59,10 @@ static bool *find_live(Arena *scratch, const Graph *g, const ValueId *keep, uint
   return live;
 }
 
-static uint64_t hash_attr(const Attr *a, uint64_t h) {
-  h = hash_bytes(&a->key, sizeof a->key, h);
-  switch (attr_kind(a->key)) {
-  case ATTR_KIND_NONE:
-    return h;
-  case ATTR_KIND_INT:
-  case ATTR_KIND_BOOL:
-  case ATTR_KIND_DTYPE:
-    return hash_bytes(&a->as.i, sizeof a->as.i, h);
-  case ATTR_KIND_FLOAT:
-    return hash_bytes(&a->as.f, sizeof a->as.f, h);
-  case ATTR_KIND_STRING:
-    return hash_bytes(a->as.s, strlen(a->as.s), h);
-  case ATTR_KIND_TYPE: /* shapes tell most apart */
-    return hash_bytes(a->as.type->shape, a->as.type->rank * sizeof(int64_t), h);
-  case ATTR_KIND_INTS:
-    return hash_bytes(a->as.ints.data, a->as.ints.len * sizeof(int64_t), h);
-  }
-  return h;
-}
-
 static uint64_t hash_node(const Node *n) {
   uint64_t h = hash_bytes(&n->op, sizeof n->op, n->phase);
   h = hash_bytes(n->operands, n->noperands * sizeof(ValueId), h);
-  for (uint32_t i = 0; i < n->nattrs; i++) h = hash_attr(&n->attrs[i], h);
-  return h;
+  return attrs_hash(n->attrs, n->nattrs, h);
 }
 
 static bool nodes_equal(const Graph *g, const Node *a, const Node *b) {

@@ -13,6 +13,7 @@ typedef struct Emitter {
   const uint64_t *var_offset;
   BlockKind kind;
   IdMap places; /* span start -> string */
+  StrBuf text;  /* scratch */
   PlanReport *report;
 } Emitter;
 
@@ -63,7 +64,11 @@ static uint32_t action_name(Emitter *e, const Group *g) {
   const char *of = n->nresults ? graph_value(graph, n->first_result)->name : NULL;
   if (n->op == OP_ASSIGN) of = e->b->program->vars.data[node_int(n, ATTR_VAR, 0)].name;
   if (!of) return image_string(e->w, op_name(n->op));
-  return image_string(e->w, arena_printf(e->b->arena, "%s %s", op_name(n->op), of));
+  e->text.len = 0;
+  strbuf_puts(&e->text, op_name(n->op));
+  strbuf_putc(&e->text, ' ');
+  strbuf_puts(&e->text, of);
+  return image_string(e->w, e->text.text);
 }
 
 /* --- contractions -------------------------------------------------------------------------------
@@ -390,6 +395,7 @@ void block_emit(PlanBlock *b, ImageWriter *w, BlockKind kind, const uint64_t *va
                .var_offset = var_offset,
                .kind = kind,
                .report = report};
+  strbuf_init(&e.text, b->arena);
   AbiProgram *p = &w->program.data[kind];
   p->present = 1;
   p->actions = w->action.len;
