@@ -10,10 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "driver/pipeline.h"
+#include "bench.h"
 #include "programs.h"
 
 enum { REPEATS = 5 };
@@ -23,12 +22,6 @@ typedef struct Totals {
   double sum, worst;
 } Totals;
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static bool write_text(const char *path, const char *text) {
   FILE *f = fopen(path, "w");
   if (!f) return false;
@@ -37,17 +30,11 @@ static bool write_text(const char *path, const char *text) {
 }
 
 /* The rows of one program. `what` names it, `about` describes it. */
-static bool rows(const char *dtmc_stdlib, const char *path, const char *what, const char *about,
-                 Totals *totals) {
+static bool rows(const char *path, const char *what, const char *about, Totals *totals) {
 
-  Session s = {.stdlib = dtmc_stdlib};
-  arena_init(&s.arena);
-  interner_init(&s.names, &s.arena);
-  sources_init(&s.sources, &s.arena);
-  diag_init(&s.sink, &s.arena, &s.sources);
-  Compilation c = {.session = &s, .plans = plan_cache_new(&s.arena)};
-  if (!session_sema_options(&s, path, NULL, &c.sema) || !pipeline_run(&c, STAGE_PLAN)) {
-    diag_render(&s.sink, stderr, DIAG_TEXT, false);
+  Session s;
+  Compilation c;
+  if (!bench_compile(&s, &c, path, NULL, 0, STAGE_PLAN)) {
     arena_free(&s.arena);
     return false;
   }
@@ -56,9 +43,9 @@ static bool rows(const char *dtmc_stdlib, const char *path, const char *what, co
   for (int r = 0; r < REPEATS; r++) {
     Arena arena;
     arena_init(&arena);
-    double begin = now();
+    double begin = bench_now();
     plan_run(&arena, c.program, c.fused, c.kernels.kernels.len, &options);
-    double t = now() - begin;
+    double t = bench_now() - begin;
     if (t < best) best = t;
     arena_free(&arena);
   }
@@ -96,7 +83,7 @@ int main(int argc, char **argv) {
       count = (uint32_t)strtoul(argv[i] + 8, NULL, 10);
     else {
       const char *slash = strrchr(argv[i], '/');
-      ok &= rows(DTM_STDLIB, argv[i], slash ? slash + 1 : argv[i], "", &totals);
+      ok &= rows(argv[i], slash ? slash + 1 : argv[i], "", &totals);
     }
   }
   char made[] = "/tmp/dtm-bench-XXXXXX";
@@ -113,7 +100,7 @@ int main(int argc, char **argv) {
       perror(path);
       return 1;
     }
-    ok &= rows(DTM_STDLIB, path, strrchr(path, '/') + 1, p.about, &totals);
+    ok &= rows(path, strrchr(path, '/') + 1, p.about, &totals);
     if (!folder) unlink(path);
     arena_free(&arena);
   }

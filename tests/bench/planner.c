@@ -1,6 +1,7 @@
-/* Tables of the planner: how far plans stay from the bound when sizes are uneven, and what a plan
- * costs to find. Usage: bench_planner */
+/* Tables of the planner: what plans move beside the bound, for all pairs of layouts of even and of
+ * uneven tensors, and what a plan costs to find. Usage: bench_planner */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -25,23 +26,41 @@ static Mesh make_mesh(uint32_t naxes, const int64_t *size) {
   return m;
 }
 
-/* All layouts without Partial in which later axes are inner. */
+/* All layouts without Partial, with every order of axes that cut one dim. */
 static void list_layouts(const Mesh *m, uint32_t rank, uint32_t axis, Layout l, Layout *out,
                          uint32_t *n) {
   if (axis == m->naxes) {
+    if (*n == MAX_LAYOUTS) abort();
     out[(*n)++] = l;
     return;
   }
   list_layouts(m, rank, axis + 1, l, out, n);
   for (uint32_t d = 0; d < rank; d++) {
-    Layout s = l;
-    layout_set(&s, m, axis, PLACE_SHARD, d, REDUCE_NONE);
-    list_layouts(m, rank, axis + 1, s, out, n);
+    uint8_t axes[DTM_MAX_AXES];
+    uint32_t ncut = layout_dim_axes(&l, d, axes);
+    for (uint32_t at = 0; at <= ncut; at++) { /* the new axis at each place of the list */
+      uint8_t list[DTM_MAX_AXES];
+      for (uint32_t k = 0; k < ncut; k++) list[k < at ? k : k + 1] = axes[k];
+      list[at] = (uint8_t)axis;
+      Layout s = l;
+      layout_set_dim(&s, m, d, list, ncut + 1);
+      list_layouts(m, rank, axis + 1, s, out, n);
+    }
   }
 }
 
-/* Bytes of the larger of received and sent over the bound, for all pairs that move something. */
-static void uneven_row(uint32_t naxes, const int64_t *size, uint32_t rank, const int64_t *shape) {
+typedef struct Ratio {
+  double sum, worst;
+} Ratio;
+
+static void add_ratio(Ratio *r, int64_t bytes, int64_t bound) {
+  double ratio = (double)bytes / (double)bound;
+  r->sum += ratio;
+  if (ratio > r->worst) r->worst = ratio;
+}
+
+/* Bytes that the worst device receives and sends, over the bound, for all pairs of layouts. */
+static void pairs_row(uint32_t naxes, const int64_t *size, uint32_t rank, const int64_t *shape) {
   Mesh m = make_mesh(naxes, size);
   Arena arena;
   arena_init(&arena);
@@ -52,26 +71,22 @@ static void uneven_row(uint32_t naxes, const int64_t *size, uint32_t rank, const
   TensorType from = {.dtype = DT_F32, .rank = rank, .mesh = &m};
   memcpy(from.shape, shape, sizeof(int64_t) * rank);
   TensorType to = from;
-  double sum = 0, worst = 0, begin = now();
+  Ratio received = {0}, sent = {0};
+  double spent = 0;
   for (uint32_t i = 0; i < n; i++)
     for (uint32_t j = 0; j < n; j++) {
       from.layout = layouts[i];
       to.layout = layouts[j];
       int64_t bound = place_bound(&from, &to);
-      if (bound == 0) continue;
+      double begin = now();
       const RedistributePlan *plan = place_plan(cache, &from, &to, NULL);
-      int64_t most = 0;
-      for (uint32_t k = 0; k < plan->nsteps; k++) {
-        const PlanStep *s = &plan->steps[k];
-        most += s->bytes_received > s->bytes_sent ? s->bytes_received : s->bytes_sent;
-      }
-      double ratio = (double)most / (double)bound;
-      sum += ratio;
-      if (ratio > worst) worst = ratio;
-      above += ratio > 1;
+      spent += now() - begin;
+      above += plan->bytes_received > bound;
+      if (bound == 0) continue; /* a slice; the ratio of what moves for nothing is infinite */
+      add_ratio(&received, plan->bytes_received, bound);
+      add_ratio(&sent, plan->bytes_sent, bound);
       pairs++;
     }
-  double each = (now() - begin) / (n * n) * 1e6;
   char mesh[64] = "", extents[64] = "";
   for (uint32_t a = 0; a < naxes; a++)
     snprintf(mesh + strlen(mesh), sizeof mesh - strlen(mesh), "%s%lld", a ? "x" : "",
@@ -79,8 +94,8 @@ static void uneven_row(uint32_t naxes, const int64_t *size, uint32_t rank, const
   for (uint32_t d = 0; d < rank; d++)
     snprintf(extents + strlen(extents), sizeof extents - strlen(extents), "%s%lld", d ? "x" : "",
              (long long)shape[d]);
-  printf("%-10s %-16s %6u %8u %8.3f %8.3f %8.2f\n", mesh, extents, pairs, above, sum / pairs, worst,
-         each);
+  printf("%-7s %-14s %7u %7u %9.3f %8.3f %9.3f %8.3f %9.2f\n", mesh, extents, n * n, above,
+         received.sum / pairs, received.worst, sent.sum / pairs, sent.worst, spent / (n * n) * 1e6);
   arena_free(&arena);
 }
 
@@ -107,15 +122,19 @@ static void speed_row(const char *what, const Mesh *m, uint32_t rank, const int6
 }
 
 int main(void) {
-  printf("larger of bytes received and sent by the worst device, over the bound\n");
-  printf("%-10s %-16s %6s %8s %8s %8s %8s\n", "mesh", "tensor", "pairs", "above", "mean", "worst",
-         "us/plan");
-  static const int64_t meshes[][3] = {{4},    {8},    {2, 2},    {2, 3},
-                                      {4, 2}, {4, 4}, {2, 2, 2}, {4, 3, 2}};
-  static const uint32_t naxes[] = {1, 1, 2, 2, 2, 2, 3, 3};
-  static const int64_t shapes[][3] = {{48, 48, 48}, {25, 31, 7}, {1001, 77, 3}, {50257, 768, 5}};
+  printf("bytes of the worst device over the bound, all pairs of layouts without Partial\n");
+  printf("%-7s %-14s %7s %7s %9s %8s %9s %8s %9s\n", "mesh", "tensor", "pairs", "above", "received",
+         "worst", "sent", "worst", "us/plan");
+  static const int64_t meshes[][3] = {{4},    {8},       {2, 2}, {4, 2},
+                                      {4, 4}, {2, 2, 2}, {2, 3}, {4, 3, 2}};
+  static const uint32_t naxes[] = {1, 1, 2, 2, 2, 3, 2, 3};
+  static const int64_t even[] = {48, 48, 48};
+  static const int64_t uneven[][3] = {{25, 31, 7}, {1001, 77, 3}, {50257, 768, 5}};
+  for (int i = 0; i < 7; i++)
+    for (uint32_t rank = 2; rank <= 3; rank++) pairs_row(naxes[i], meshes[i], rank, even);
   for (int i = 0; i < 8; i++)
-    for (int s = 0; s < 4; s++) uneven_row(naxes[i], meshes[i], 3, shapes[s]);
+    for (uint32_t rank = 2; rank <= 3; rank++)
+      for (int s = 0; s < 3; s++) pairs_row(naxes[i], meshes[i], rank, uneven[s]);
 
   printf("\ntime of one plan on dp 1024 x tp 8\n");
   Mesh m = make_mesh(2, (const int64_t[]){1024, 8});

@@ -1,107 +1,27 @@
-/* One training step of an MLP against the bare time of its matrix products, and the memory it
- * takes.
+/* One training step of an MLP against the bare time of its matrix products.
  *
  *   bench_step [hidden] [batch] [threads]
  *
- * The program is compiled and run in this process; the products are plain row-major f32 matrix
- * products of oneDNN, of the same sizes, on buffers of the same kind, measured in turn with the
- * steps. Prints a table; figures are the minimum over the repetitions, after three of warming up.
+ * The program (mlp.dtm) is compiled and run in this process; the products are plain row-major f32
+ * matrix products of oneDNN, of the same sizes, on buffers of the same kind, measured in turn with
+ * the steps. Prints a table; figures are the minimum over the repetitions, after three of warming
+ * up.
  */
 #include <dnnl.h>
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
-#include "autodiff/autodiff.h"
+#include "bench.h"
 #include "core/exec.h"
-#include "fuse/fuse.h"
 #include "jit.h"
-#include "place/expand.h"
-#include "plan/plan.h"
-#include "sema/sema.h"
-#include "spmd/spmd.h"
 
 enum { REPEATS = 25, WARM = 3, MAX_PRODUCTS = 16 };
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static const char *program_text(Arena *arena, int64_t hidden, int64_t batch,
-                                const char *optimizer) {
-  return arena_printf(arena,
-                      "mesh world(dp = 1)\n"
-                      "module MLP(h: int) {\n"
-                      "  param w1: f32[h, 784] = normal(std = 0.02)\n"
-                      "  param b1: f32[h]\n"
-                      "  param w2: f32[h, h] = normal(std = 0.02)\n"
-                      "  param b2: f32[h]\n"
-                      "  param w3: f32[10, h] = normal(std = 0.02)\n"
-                      "  param b3: f32[10]\n"
-                      "  forward(x: f32[B@dp, 784]) -> f32[B@dp, 10] {\n"
-                      "    let a = relu(linear(x, w1, b1))\n"
-                      "    let b = relu(linear(a, w2, b2))\n"
-                      "    return linear(b, w3, b3)\n"
-                      "  }\n"
-                      "}\n"
-                      "train {\n"
-                      "  data x = npy(\"x.npy\", f32[%lld@dp, 784])\n"
-                      "  data y = npy(\"y.npy\", i64[%lld@dp])\n"
-                      "  model m = MLP(%lld)\n"
-                      "  loss cross_entropy(m(x), y)\n"
-                      "  optimizer %s\n"
-                      "}\n",
-                      (long long)batch, (long long)batch, (long long)hidden, optimizer);
-}
-
 /* --- the program
  * ---------------------------------------------------------------------------------- */
-
-typedef struct Compiled {
-  Plan *plan;
-  Jit jit;
-} Compiled;
-
-static Compiled compile(Arena *arena, const char *text) {
-  Interner names;
-  Sources sources;
-  DiagSink sink;
-  interner_init(&names, arena);
-  sources_init(&sources, arena);
-  diag_init(&sink, arena, &sources);
-  sources_add(&sources, "bench.dtm", text, (uint32_t)strlen(text));
-  SemaOptions options = {.main_path = "bench.dtm", .stdlib = DTM_STDLIB};
-  Program *program = sema_run(&options, arena, &names, &sources, &sink);
-  PlanCache *plans = plan_cache_new(arena);
-  if (!sink.errors) {
-    expand_run(program);
-    autodiff_run(program, plans, &sink);
-  }
-  if (sink.errors) {
-    diag_render(&sink, stderr, DIAG_TEXT, false);
-    exit(1);
-  }
-  const char *fault = spmd_run(program, plans);
-  if (fault) {
-    fprintf(stderr, "%s\n", fault);
-    exit(1);
-  }
-  KernelSet kernels = {0};
-  const FuseOptions fuse = {.enabled = true};
-  FusedProgram *fused[BLOCK_COUNT] = {NULL};
-  fused[BLOCK_INIT] = fuse_run(arena, program->block[BLOCK_INIT].graph, &kernels, &fuse);
-  fused[BLOCK_TRAIN] = fuse_run(arena, program->block[BLOCK_TRAIN].graph, &kernels, &fuse);
-  const PlanOptions plan = {.path = "/bench.dtm", .compiler = "bench", .reuse = true};
-  Compiled c = {.plan = plan_run(arena, program, fused, kernels.kernels.len, &plan)};
-  c.jit = jit_load(arena, kernels.kernels.data, kernels.kernels.len, NULL);
-  return c;
-}
 
 static void no_publish(RtComm *c) {
   (void)c;
@@ -194,10 +114,16 @@ static uint32_t all_products(dnnl_engine_t engine, int64_t hidden, int64_t batch
 /* --- measuring
  * ------------------------------------------------------------------------------------- */
 
-static void bench(const char *optimizer, int64_t hidden, int64_t batch, int threads) {
-  Arena arena;
-  arena_init(&arena);
-  Compiled c = compile(&arena, program_text(&arena, hidden, batch, optimizer));
+static void bench(bool adam, int64_t hidden, int64_t batch, int threads) {
+  Session s;
+  Compilation c;
+  char text[2][32];
+  snprintf(text[0], sizeof text[0], "%lld", (long long)hidden);
+  snprintf(text[1], sizeof text[1], "%lld", (long long)batch);
+  const ConfigOverride defines[] = {
+      {"adam", adam ? "true" : "false"}, {"hidden", text[0]}, {"batch", text[1]}};
+  if (!bench_compile(&s, &c, DTM_BENCH "/mlp.dtm", defines, 3, STAGE_PLAN)) exit(1);
+  Jit jit = jit_load(&s.arena, c.kernels.kernels.data, c.kernels.kernels.len, NULL);
   Image im;
   const char *wrong = abi_image_open(c.plan->image, c.plan->image_size, &im);
   if (wrong) {
@@ -210,7 +136,7 @@ static void bench(const char *optimizer, int64_t hidden, int64_t batch, int thre
       mmap(NULL, c.plan->arena_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   madvise(comm.arena, c.plan->arena_size, MADV_HUGEPAGE);
   Exec *exec;
-  if (dtm_rt_exec_open(&im, (AbiKernelFn *const *)c.jit.kernels, &comm, NULL, &exec)) exit(1);
+  if (dtm_rt_exec_open(&im, (AbiKernelFn *const *)jit.kernels, &comm, NULL, &exec)) exit(1);
   Feed feed = {.image = &im};
   const ExecHooks hooks = {.context = &feed, .input = input, .output = output};
   const AbiProgram *init = &im.program[ABI_PROGRAM_INIT], *train = &im.program[ABI_PROGRAM_TRAIN];
@@ -223,14 +149,14 @@ static void bench(const char *optimizer, int64_t hidden, int64_t batch, int thre
   check(dnnl_stream_create(&stream, engine, dnnl_stream_default_flags));
   uint32_t n = all_products(engine, hidden, batch, products);
   double step = INFINITY, bare = INFINITY, first = 0;
-  double *each = ARENA_ARRAY(&arena, double, train->nactions);
+  double *each = ARENA_ARRAY(&s.arena, double, train->nactions);
   for (int r = 0; r < REPEATS + WARM; r++) {
-    double t = now(), total = 0;
+    double t = bench_now(), total = 0;
     dtm_rt_exec_step(exec)->step = r;
     for (uint32_t i = 0; i < train->nactions; i++) {
-      t = now();
+      t = bench_now();
       dtm_rt_exec_run(exec, train->actions + i, 1, &hooks);
-      t = now() - t;
+      t = bench_now() - t;
       /* Making the batch is not part of the step, but its memory is reused within one. */
       if (im.action[train->actions + i].kind == ABI_INPUT) continue;
       total += t;
@@ -238,30 +164,20 @@ static void bench(const char *optimizer, int64_t hidden, int64_t batch, int thre
     }
     if (r == 0) first = feed.loss;
     if (r >= WARM && total < step) step = total;
-    t = now();
+    t = bench_now();
     for (uint32_t i = 0; i < n; i++)
       check(dnnl_primitive_execute(products[i].primitive, stream, 3, products[i].args));
-    t = now() - t;
+    t = bench_now() - t;
     if (r >= WARM && t < bare) bare = t;
   }
   double matmul = 0, kernel = 0;
   for (uint32_t i = 0; i < train->nactions; i++)
     *(im.action[train->actions + i].kind == ABI_MATMUL ? &matmul : &kernel) += each[i];
-  const Plan *p = c.plan;
-  uint64_t params = p->variables[VAR_PARAM], state = p->variables[VAR_OPTIMIZER];
-  uint64_t live = p->blocks[1].live_bound;
-  printf(
-      "%-8s step %7.2f ms  bare products %7.2f ms  ratio %.3f  (its products %.2f, kernels %.2f)\n",
-      optimizer[0] == 's' ? "sgd" : "adamw", 1e3 * step, 1e3 * bare, step / bare, 1e3 * matmul,
-      1e3 * kernel);
-  printf("         arena %.1f MiB; parameters + gradients + state + live %.1f MiB; ratio %.3f; "
-         "height / live %.4f; loss %.4f -> %.4f\n",
-         (double)p->arena_size / 1048576, (double)(2 * params + state + live) / 1048576,
-         (double)p->arena_size / (double)(2 * params + state + live),
-         (double)p->blocks[1].height / (double)live, first, feed.loss);
+  printf("%-8s %9.2f %9.2f %7.3f %12.2f %9.2f   %.4f -> %.4f\n", adam ? "adamw" : "sgd", 1e3 * step,
+         1e3 * bare, step / bare, 1e3 * matmul, 1e3 * kernel, first, feed.loss);
   dtm_rt_exec_close(exec);
   munmap(comm.arena, c.plan->arena_size);
-  arena_free(&arena);
+  arena_free(&s.arena);
 }
 
 int main(int argc, char **argv) {
@@ -270,7 +186,9 @@ int main(int argc, char **argv) {
   omp_set_num_threads(threads);
   printf("MLP 784-%lld-%lld-10, batch %lld, f32, %d thread%s\n", (long long)hidden,
          (long long)hidden, (long long)batch, threads, threads > 1 ? "s" : "");
-  bench("sgd(lr = 0.01)", hidden, batch, threads);
-  bench("adamw(lr = 0.001, weight_decay = 0.01)", hidden, batch, threads);
+  printf("%-8s %9s %9s %7s %12s %9s   loss\n", "ms", "step", "bare", "ratio", "its products",
+         "kernels");
+  bench(false, hidden, batch, threads);
+  bench(true, hidden, batch, threads);
   return 0;
 }
