@@ -3,10 +3,11 @@
  *   bench_arena [--write=FOLDER] [--seed=N] [--count=N] [FILE.dtm ...]
  *
  * One row per program block with buffers: the height of the arena above the variables over the
- * largest sum of buffers that are alive at once, which no plan can beat. Programs: the files given
- * (the samples), then generated ones, which --write keeps as files. Everything is compiled in this
- * process, as dtmc does it; planning times are the minimum of several.
+ * largest sum of buffers that are alive at once, which no plan can beat. Programs: the samples or
+ * the files given, then generated ones, which --write keeps as files. Everything is compiled in
+ * this process, as dtmc does it; planning times are the minimum of several.
  */
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,11 @@ typedef struct Totals {
   uint32_t rows, above;
   double sum, worst;
 } Totals;
+
+static const char *file_name(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
 
 static bool write_text(const char *path, const char *text) {
   FILE *f = fopen(path, "w");
@@ -53,10 +59,9 @@ static bool rows(const char *path, const char *what, const char *about, Totals *
     const PlanReport *report = &c.plan->blocks[b];
     if (!report->present || report->live_bound == 0) continue;
     double ratio = (double)report->height / (double)report->live_bound;
-    printf("%-22s %-6s %7u %12.1f %12.1f %8.4f", what, block_name((BlockKind)b), report->actions,
-           (double)report->live_bound / 1024, (double)report->height / 1024, ratio);
-    if (b == BLOCK_TRAIN) printf(" %9.2f  %s", 1e3 * best, about);
-    printf("\n");
+    printf("| %-22s | %-5s | %7u | %10.1f | %10.1f | %6.4f | %7.2f | %s |\n", what,
+           block_name((BlockKind)b), report->actions, (double)report->live_bound / 1024,
+           (double)report->height / 1024, ratio, 1e3 * best, about);
     totals->rows++;
     totals->above += ratio > 1.02;
     totals->sum += ratio;
@@ -71,9 +76,9 @@ int main(int argc, char **argv) {
   uint64_t seed = 1;
   uint32_t count = 20;
   Totals totals = {0};
-  bool ok = true;
-  printf("%-22s %-6s %7s %12s %12s %8s %9s  %s\n", "program", "block", "actions", "live KiB",
-         "height KiB", "ratio", "plan ms", "");
+  bool ok = true, given = false;
+  table_head("| %-22s | %-5s | %7s | %10s | %10s | %6s | %7s | %-14s |", "program", "block",
+             "actions", "live KiB", "height KiB", "ratio", "plan ms", "what was drawn");
   for (int i = 1; i < argc; i++) {
     if (strncmp(argv[i], "--write=", 8) == 0)
       folder = argv[i] + 8;
@@ -82,9 +87,15 @@ int main(int argc, char **argv) {
     else if (strncmp(argv[i], "--count=", 8) == 0)
       count = (uint32_t)strtoul(argv[i] + 8, NULL, 10);
     else {
-      const char *slash = strrchr(argv[i], '/');
-      ok &= rows(argv[i], slash ? slash + 1 : argv[i], "", &totals);
+      ok &= rows(argv[i], file_name(argv[i]), "", &totals);
+      given = true;
     }
+  }
+  glob_t samples;
+  if (!given && glob(DTM_BENCH "/../../samples/*/*.dtm", 0, NULL, &samples) == 0) {
+    for (size_t i = 0; i < samples.gl_pathc; i++)
+      ok &= rows(samples.gl_pathv[i], file_name(samples.gl_pathv[i]), "", &totals);
+    globfree(&samples);
   }
   char made[] = "/tmp/dtm-bench-XXXXXX";
   if (!folder && !mkdtemp(made)) {
@@ -100,12 +111,12 @@ int main(int argc, char **argv) {
       perror(path);
       return 1;
     }
-    ok &= rows(path, strrchr(path, '/') + 1, p.about, &totals);
+    ok &= rows(path, file_name(path), p.about, &totals);
     if (!folder) unlink(path);
     arena_free(&arena);
   }
   if (!folder) rmdir(made);
-  printf("%u rows: mean %.4f, worst %.4f, above 1.02: %u\n", totals.rows, totals.sum / totals.rows,
-         totals.worst, totals.above);
+  printf("\n%u blocks: mean %.4f, worst %.4f, %u above 1.02\n", totals.rows,
+         totals.sum / totals.rows, totals.worst, totals.above);
   return ok ? 0 : 1;
 }

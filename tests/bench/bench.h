@@ -1,16 +1,9 @@
-/* For the programs of this folder: the clock, and dtmc's own pipeline in this process. */
+/* For the programs of this folder: dtmc's own pipeline in this process. */
 #ifndef DTM_BENCH_H
 #define DTM_BENCH_H
 
-#include <time.h>
-
 #include "driver/pipeline.h"
-
-static inline double bench_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include "table.h"
 
 /* Compiles a file as dtmc does, up to `last`; diagnostics go to standard error. All memory is
  * s->arena's, which is the caller's to free. */

@@ -1,16 +1,19 @@
 /* Collectives of local ranks beside OpenMPI's on the same machine in the same run.
  *
  * Bytes: all-reduce and reduce-scatter have that many in every rank's input, all-gather in its
- * output, all-to-all in both; f32, sum. Passes of ours and of OpenMPI alternate and the least time
- * of each case counts, so that noise of the machine hits both alike. Without mpirun (or the MPI
- * program beside this one) only our times are printed. */
+ * output, all-to-all in both; f32, sum; source and destination differ. Passes of ours and of
+ * OpenMPI alternate and the least time of each case counts, so that noise of the machine hits both
+ * alike. Both warm up, check their results, ask for large pages, and bind each rank to a processor
+ * of its own when there are enough. Without mpirun (or the MPI program beside this one) only our
+ * times are printed. */
 #include "bench/collectives.h"
 
 #include "comm/local.h"
 
-#include <stdio.h>
+#include "bench/table.h"
+
+#include <sched.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,7 +30,8 @@ static void note(double *least, double seconds) {
 }
 
 static int collective(RtComm *c, int which, size_t bytes, const int32_t *group) {
-  size_t n = (size_t)c->world, count = bytes / 4, part = count / n, dst = bytes;
+  size_t n = (size_t)c->world, count = bytes / 4, part = count / n;
+  const size_t dst = collective_bytes[SIZES - 1]; /* behind the largest source */
   RtBox boxes[MAX_RANKS];
   switch (which) {
   case ALL_REDUCE:
@@ -57,23 +61,42 @@ static int collective(RtComm *c, int which, size_t bytes, const int32_t *group) 
 static void rank_main(RtComm *c, const int32_t *group, int out) {
   double times[COLLECTIVES][SIZES] = {0};
   memset(c->arena, 0, c->arena_size);
+  fill_source((float *)(void *)c->arena, collective_bytes[SIZES - 1] / 4, c->rank);
   for (int which = 0; which < COLLECTIVES; which++) {
     for (int size = 0; size < SIZES; size++) {
       for (int t = 0; t <= collective_timings[size]; t++) { /* the first warms up */
         c->ops->barrier(c, group, c->world);
-        double begin = bench_seconds();
+        double begin = bench_now();
         for (int i = 0; i < collective_repeats[size]; i++) {
           collective(c, which, collective_bytes[size], group);
         }
         if (t > 0) {
-          note(&times[which][size], (bench_seconds() - begin) / collective_repeats[size]);
+          note(&times[which][size], (bench_now() - begin) / collective_repeats[size]);
         }
+      }
+      c->ops->barrier(c, group, c->world);
+      size_t bytes = collective_bytes[size];
+      const float *dst =
+          (const float *)(const void *)((const char *)c->arena + collective_bytes[SIZES - 1]);
+      if (!right_result(which, bytes, dst, c->rank, c->world)) {
+        fprintf(stderr, "wrong result of %s, %zu KiB\n", collective_name[which], bytes >> 10);
+        _exit(1);
       }
     }
   }
   if (c->rank == 0 && write(out, times, sizeof times) != (ssize_t)sizeof times) {
     _exit(1);
   }
+}
+
+/* A processor for every rank, as mpirun does it, when there are enough. */
+static void bind_rank(int rank, int ranks) {
+  cpu_set_t all, one;
+  if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) < ranks) return;
+  CPU_ZERO(&one);
+  for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE; cpu++)
+    if (CPU_ISSET(cpu, &all) && seen++ == rank) CPU_SET(cpu, &one);
+  sched_setaffinity(0, sizeof one, &one);
 }
 
 static int run_ours(int ranks, Table *table) {
@@ -90,6 +113,7 @@ static int run_ours(int ranks, Table *table) {
   }
   for (int r = 0; r < ranks; r++) {
     if (fork() == 0) {
+      bind_rank(r, ranks);
       RtComm *c = dtm_local_join(&segment, r, 1, 60);
       dtm_rt_comm_place(c, (RtPlace){0, "bench", "-"});
       rank_main(c, group, channel[1]);
@@ -115,8 +139,10 @@ static int run_ours(int ranks, Table *table) {
 /* Lines "collective size seconds" from the MPI program. */
 static int run_mpi(const char *program, int ranks, Table *table) {
   char command[1200];
-  snprintf(command, sizeof command,
-           "mpirun --oversubscribe --allow-run-as-root -n %d '%s' 2>/dev/null", ranks, program);
+  const char *bind = ranks <= dtm_rt_cores() ? "--use-hwthread-cpus --bind-to hwthread"
+                                             : "--oversubscribe --bind-to none";
+  snprintf(command, sizeof command, "mpirun %s --allow-run-as-root -n %d '%s' 2>/dev/null", bind,
+           ranks, program);
   FILE *f = popen(command, "r");
   int which, size, lines = 0;
   double seconds;
@@ -128,15 +154,16 @@ static int run_mpi(const char *program, int ranks, Table *table) {
 }
 
 static void print(int ranks, const Table *table) {
-  printf("\n%d ranks %26s %14s %10s\n", ranks, "ours", "OpenMPI", "ratio");
+  printf("\n%d ranks\n\n", ranks);
+  table_head("| %-14s | %7s | %10s | %10s | %5s |", "", "KiB", "ours us", "OpenMPI us", "ratio");
   for (int i = 0; i < COLLECTIVES; i++) {
     for (int j = 0; j < SIZES; j++) {
-      printf("%-14s %5zu KiB %9.1f us", collective_name[i], collective_bytes[j] >> 10,
-             table->ours[i][j] * 1e6);
-      if (table->mpi[i][j] > 0) {
-        printf(" %11.1f us %9.2f", table->mpi[i][j] * 1e6, table->mpi[i][j] / table->ours[i][j]);
-      }
-      putchar('\n');
+      double ours = table->ours[i][j] * 1e6, mpi = table->mpi[i][j] * 1e6;
+      printf("| %-14s | %7zu | %10.1f |", collective_name[i], collective_bytes[j] >> 10, ours);
+      if (mpi > 0)
+        printf(" %10.1f | %5.1f |\n", mpi, mpi / ours);
+      else
+        printf(" %10s | %5s |\n", "", "");
     }
   }
 }

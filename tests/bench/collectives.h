@@ -3,8 +3,8 @@
 #ifndef DTM_BENCH_COLLECTIVES_H
 #define DTM_BENCH_COLLECTIVES_H
 
+#include <stdbool.h>
 #include <stddef.h>
-#include <time.h>
 
 enum { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL, COLLECTIVES, SIZES = 4 };
 
@@ -16,10 +16,32 @@ static const int collective_repeats[SIZES] = {100, 20, 4, 1};
 /* Timings; the least counts. */
 static const int collective_timings[SIZES] = {12, 12, 8, 3};
 
-static inline double bench_seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+/* What a rank puts at index i of its source. Sums of 16 such values are exact. */
+static inline float source_value(int rank, size_t i) {
+  return (float)((i * 7 + (size_t)rank * 13) % 61);
+}
+
+static inline void fill_source(float *src, size_t count, int rank) {
+  for (size_t i = 0; i < count; i++) src[i] = source_value(rank, i);
+}
+
+/* Whether rank `rank` of `ranks` has the right result in dst; a sample of a large one. */
+static inline bool right_result(int which, size_t bytes, const float *dst, int rank, int ranks) {
+  size_t count = bytes / 4, part = count / (size_t)ranks;
+  size_t last = which == ALL_REDUCE ? count : which == REDUCE_SCATTER ? part : part * (size_t)ranks;
+  for (size_t i = 0; i<last; i += count> 100000 ? 97 : 1) {
+    float want = 0;
+    size_t mine = part * (size_t)rank;
+    if (which == ALL_GATHER)
+      want = source_value((int)(i / part), i % part);
+    else if (which == ALL_TO_ALL)
+      want = source_value((int)(i / part), mine + i % part);
+    else
+      for (int r = 0; r < ranks; r++)
+        want += source_value(r, which == REDUCE_SCATTER ? mine + i : i);
+    if (dst[i] != want) return false;
+  }
+  return true;
 }
 
 #endif

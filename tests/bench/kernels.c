@@ -2,24 +2,16 @@
  *
  * Bytes are those of all inputs and outputs, once each; a kernel that reached memcpy's figure would
  * move nothing twice. Tensors are 2048 x 2048. The least time of several passes counts. */
-#include <stdio.h>
-#include <string.h>
-#include <time.h>
 
 #include "jit.h"
 #include "kernel_graph.h"
+#include "table.h"
 
 enum { PASSES = 9, MAX_BUFS = 32, MAX_INTS = 64 };
 #define SQUARE "f32[2048, 2048]"
 
 static Arena arena;
 static Mesh mesh;
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static ValueId square(Bench *b) {
   return bench_var(b, SQUARE, -1, 1);
@@ -120,9 +112,9 @@ static void measure(const char *name, void (*build)(Bench *b), double copy) {
   build(b);
   Graph *local = spmd_lower(&arena, b->g, plan_cache_new(&arena), &error);
   FusedProgram *p = fuse_run(&arena, local, &kernels, &(FuseOptions){.enabled = true});
-  double begin = now();
+  double begin = bench_now();
   Jit jit = jit_load(&arena, kernels.kernels.data, kernels.kernels.len, "native");
-  double compile = now() - begin, bytes = 0, least = 0;
+  double compile = bench_now() - begin, bytes = 0, least = 0;
   int64_t *syms = calloc(p->syms.len, sizeof *syms);
   void **buffers = calloc(p->values.len, sizeof *buffers);
   if (!syms || !buffers) abort();
@@ -135,13 +127,13 @@ static void measure(const char *name, void (*build)(Bench *b), double copy) {
     bytes += (double)p->values.data[v].max_bytes;
   }
   for (int pass = 0; pass < PASSES; pass++) {
-    begin = now();
+    begin = bench_now();
     run_once(p, &jit, buffers, syms);
-    double seconds = now() - begin;
+    double seconds = bench_now() - begin;
     if (pass == 0 || seconds < least) least = seconds;
   }
-  printf("%-20s %8.2f ms %7.1f GB/s %6.2f of memcpy   compiled and loaded in %.0f ms\n", name,
-         least * 1e3, bytes / least * 1e-9, bytes / least / copy, compile * 1e3);
+  printf("| %-19s | %6.2f | %5.1f | %9.2f | %10.0f |\n", name, least * 1e3, bytes / least * 1e-9,
+         bytes / least / copy, compile * 1e3);
   for (uint32_t v = 1; v < p->values.len; v++) free(buffers[v]);
   free(buffers);
   free(syms);
@@ -156,9 +148,9 @@ static double copy_speed(void) {
   memset(a, 1, SIZE);
   for (int pass = 0; pass < PASSES; pass++) {
     a[pass] = 2;
-    double begin = now();
+    double begin = bench_now();
     memcpy(b, a, SIZE);
-    double seconds = now() - begin + (b[pass] == 2 ? 0 : 1);
+    double seconds = bench_now() - begin + (b[pass] == 2 ? 0 : 1);
     if (pass == 0 || seconds < least) least = seconds;
   }
   free(a);
@@ -170,7 +162,9 @@ int main(void) {
   arena_init(&arena);
   mesh_of(&mesh, 1, (const int64_t[]){1});
   double copy = copy_speed();
-  printf("%-20s %8s    %7.1f GB/s\n", "memcpy", "", copy * 1e-9);
+  table_head("| %-19s | %6s | %5s | %9s | %10s |", "kernel", "ms", "GB/s", "of memcpy",
+             "compile ms");
+  printf("| %-19s | %6s | %5.1f | %9.2f | %10s |\n", "memcpy", "", copy * 1e-9, 1.0, "");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     measure(cases[i].name, cases[i].build, copy);
   arena_free(&arena);

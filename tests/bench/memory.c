@@ -92,7 +92,7 @@ static void row(const char *dtmc, const char *folder, const ConfigOverride *defi
   uint64_t params = p->variables[VAR_PARAM], state = p->variables[VAR_OPTIMIZER];
   uint64_t live = p->blocks[BLOCK_TRAIN].live_bound, arena = p->arena_size;
   uint64_t sum = 2 * params + state + live;
-  printf("%-8s %9.1f %9.1f %9.1f %9.1f %9.1f %7.3f %9.1f %7.3f\n",
+  printf("| %-5s | %6.1f | %5.1f | %5.1f | %5.1f | %5.1f | %5.3f | %5.1f | %5.3f |\n",
          strcmp(defines[0].value, "true") == 0 ? "adamw" : "sgd", (double)params / mib,
          (double)state / mib, (double)live / mib, (double)sum / mib, (double)peak / mib,
          (double)peak / (double)sum, (double)arena / mib, (double)peak / (double)arena);
@@ -108,9 +108,9 @@ int main(int argc, char **argv) {
   snprintf(y, sizeof y, "%s/y.npy", folder);
   write_npy(x, "<f4", 4, atoll(batch), 784);
   write_npy(y, "<i8", 8, atoll(batch), 0);
-  printf("MLP 784-%s-%s-10, batch %s, f32, one rank, one thread; MiB\n", hidden, hidden, batch);
-  printf("%-8s %9s %9s %9s %9s %9s %7s %9s %7s\n", "", "params", "state", "live", "sum", "peak",
-         "ratio", "arena", "ratio");
+  printf("MLP 784-%s-%s-10, batch %s, f32, one rank, one thread; MiB\n\n", hidden, hidden, batch);
+  table_head("| %-5s | %6s | %5s | %5s | %5s | %5s | %5s | %5s | %5s |", "", "params", "state",
+             "live", "sum", "peak", "ratio", "arena", "ratio");
   for (int adam = 0; adam < 2; adam++) {
     const ConfigOverride defines[] = {
         {"adam", adam ? "true" : "false"}, {"hidden", hidden}, {"batch", batch}};

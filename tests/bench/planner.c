@@ -1,19 +1,11 @@
 /* Tables of the planner: what plans move beside the bound, for all pairs of layouts of even and of
  * uneven tensors, and what a plan costs to find. Usage: bench_planner */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include "place/place.h"
+#include "table.h"
 
 enum { MAX_LAYOUTS = 512 };
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static Mesh make_mesh(uint32_t naxes, const int64_t *size) {
   static const char *const names[] = {"x", "y", "z"};
@@ -78,9 +70,9 @@ static void pairs_row(uint32_t naxes, const int64_t *size, uint32_t rank, const 
       from.layout = layouts[i];
       to.layout = layouts[j];
       int64_t bound = place_bound(&from, &to);
-      double begin = now();
+      double begin = bench_now();
       const RedistributePlan *plan = place_plan(cache, &from, &to, NULL);
-      spent += now() - begin;
+      spent += bench_now() - begin;
       above += plan->bytes_received > bound;
       if (bound == 0) continue; /* a slice; the ratio of what moves for nothing is infinite */
       add_ratio(&received, plan->bytes_received, bound);
@@ -94,8 +86,9 @@ static void pairs_row(uint32_t naxes, const int64_t *size, uint32_t rank, const 
   for (uint32_t d = 0; d < rank; d++)
     snprintf(extents + strlen(extents), sizeof extents - strlen(extents), "%s%lld", d ? "x" : "",
              (long long)shape[d]);
-  printf("%-7s %-14s %7u %7u %9.3f %8.3f %9.3f %8.3f %9.2f\n", mesh, extents, n * n, above,
-         received.sum / pairs, received.worst, sent.sum / pairs, sent.worst, spent / (n * n) * 1e6);
+  printf("| %-5s | %-11s | %5u | %5u | %8.3f | %6.3f | %6.3f | %6.3f | %7.2f |\n", mesh, extents,
+         n * n, above, received.sum / pairs, received.worst, sent.sum / pairs, sent.worst,
+         spent / (n * n) * 1e6);
   arena_free(&arena);
 }
 
@@ -111,20 +104,20 @@ static void speed_row(const char *what, const Mesh *m, uint32_t rank, const int6
   double best = 1e9;
   for (int i = 0; i < 20; i++) {
     PlanCache *cache = plan_cache_new(&arena);
-    double begin = now();
+    double begin = bench_now();
     place_plan(cache, &from, &to, NULL);
-    double t = now() - begin;
+    double t = bench_now() - begin;
     if (t < best) best = t;
   }
-  printf("%-44s %10.1f us   %s\n", what, best * 1e6,
+  printf("| %-35s | %7.1f | %-41s |\n", what, best * 1e6,
          place_describe(&arena, place_plan(plan_cache_new(&arena), &from, &to, NULL)));
   arena_free(&arena);
 }
 
 int main(void) {
-  printf("bytes of the worst device over the bound, all pairs of layouts without Partial\n");
-  printf("%-7s %-14s %7s %7s %9s %8s %9s %8s %9s\n", "mesh", "tensor", "pairs", "above", "received",
-         "worst", "sent", "worst", "us/plan");
+  printf("Bytes of the worst device over the bound, all pairs of layouts without Partial\n\n");
+  table_head("| %-5s | %-11s | %5s | %5s | %8s | %6s | %6s | %6s | %7s |", "mesh", "tensor",
+             "pairs", "above", "received", "worst", "sent", "worst", "us/plan");
   static const int64_t meshes[][3] = {{4},    {8},       {2, 2}, {4, 2},
                                       {4, 4}, {2, 2, 2}, {2, 3}, {4, 3, 2}};
   static const uint32_t naxes[] = {1, 1, 2, 2, 2, 3, 2, 3};
@@ -136,7 +129,8 @@ int main(void) {
     for (uint32_t rank = 2; rank <= 3; rank++)
       for (int s = 0; s < 3; s++) pairs_row(naxes[i], meshes[i], rank, uneven[s]);
 
-  printf("\ntime of one plan on dp 1024 x tp 8\n");
+  printf("\nTime of one plan on dp 1024 x tp 8\n\n");
+  table_head("| %-35s | %7s | %-41s |", "from -> to", "us", "plan; bytes received");
   Mesh m = make_mesh(2, (const int64_t[]){1024, 8});
   static const int64_t activation[] = {4096, 8192, 16384}, odd[] = {50257, 12289};
   Layout r = {0}, tp = {0}, dp = {0}, both = {0}, sum = {0}, moved = {0}, nested = {0};

@@ -173,8 +173,9 @@ static void bench(bool adam, int64_t hidden, int64_t batch, int threads) {
   double matmul = 0, kernel = 0;
   for (uint32_t i = 0; i < train->nactions; i++)
     *(im.action[train->actions + i].kind == ABI_MATMUL ? &matmul : &kernel) += each[i];
-  printf("%-8s %9.2f %9.2f %7.3f %12.2f %9.2f   %.4f -> %.4f\n", adam ? "adamw" : "sgd", 1e3 * step,
-         1e3 * bare, step / bare, 1e3 * matmul, 1e3 * kernel, first, feed.loss);
+  printf("| %-5s | %7.2f | %7.2f | %5.3f | %12.2f | %7.2f | %.4f -> %.4f |\n",
+         adam ? "adamw" : "sgd", 1e3 * step, 1e3 * bare, step / bare, 1e3 * matmul, 1e3 * kernel,
+         first, feed.loss);
   dtm_rt_exec_close(exec);
   munmap(comm.arena, c.plan->arena_size);
   arena_free(&s.arena);
@@ -184,10 +185,10 @@ int main(int argc, char **argv) {
   int64_t hidden = argc > 1 ? atoll(argv[1]) : 2048, batch = argc > 2 ? atoll(argv[2]) : 512;
   int threads = argc > 3 ? atoi(argv[3]) : 1;
   omp_set_num_threads(threads);
-  printf("MLP 784-%lld-%lld-10, batch %lld, f32, %d thread%s\n", (long long)hidden,
+  printf("MLP 784-%lld-%lld-10, batch %lld, f32, %d thread%s\n\n", (long long)hidden,
          (long long)hidden, (long long)batch, threads, threads > 1 ? "s" : "");
-  printf("%-8s %9s %9s %7s %12s %9s   loss\n", "ms", "step", "bare", "ratio", "its products",
-         "kernels");
+  table_head("| %-5s | %7s | %7s | %5s | %12s | %7s | %-16s |", "", "step ms", "bare ms", "ratio",
+             "its products", "kernels", "loss");
   bench(false, hidden, batch, threads);
   bench(true, hidden, batch, threads);
   return 0;
