@@ -5,6 +5,7 @@
 #include "plan/image.h"
 #include "plan/pack.h"
 #include "plan/plan.h"
+#include "plan/ranks.h"
 
 enum { NOWHERE = UINT32_MAX };
 
@@ -14,6 +15,7 @@ typedef struct Storage {
   uint64_t bytes;       /* rounded up to the alignment */
   uint32_t first, last; /* positions in the order at which it is alive; first NOWHERE = never */
   uint32_t var;         /* 1 + index of the variable whose memory it is; 0 = none */
+  uint64_t ranks;       /* that hold it, see ranks.h */
   bool step;            /* lies in the step block */
   uint64_t offset;      /* in the arena, when planned */
 } Storage;
@@ -22,6 +24,7 @@ typedef struct PlanBlock {
   Arena *arena;
   const Program *program;
   FusedProgram *fused;
+  const RankSets *sets;
   uint32_t *order, norder; /* groups in execution order */
   uint32_t looped;         /* the first `looped` of them run per accumulated batch */
   uint32_t *position;      /* per group: index in order */
@@ -34,6 +37,8 @@ typedef struct PlanBlock {
   uint64_t live_bound, height;
 } PlanBlock;
 
+/* The mesh whose ranks run a group; NULL = the world. */
+const Mesh *block_mesh(const PlanBlock *b, const Group *g);
 /* The memory of a value: the representative of its alias root. */
 Storage *block_storage(const PlanBlock *b, FValueId v);
 

@@ -284,21 +284,13 @@ static void emit_structure(Emitter *e, uint32_t id, const Group *g, AbiAction *a
   a->code = e->first_source + (uint32_t)node_int(n, ATTR_SOURCE, 0);
 }
 
-static uint32_t group_mesh(Emitter *e, const Group *g) {
-  const TensorType *t = NULL;
-  for (uint32_t i = 0; i < g->noutputs && !t; i++) t = type_of(e, g->outputs[i]);
-  for (uint32_t i = 0; i < g->ninputs && !t; i++)
-    if (g->inputs[i]) t = type_of(e, g->inputs[i]);
-  return t && t->mesh ? image_mesh(e->w, t->mesh) : 1;
-}
-
 static void emit_group(Emitter *e, uint32_t id) {
   const Group *g = &e->b->fused->groups.data[id];
   const Node *n = graph_node(e->b->fused->graph, g->node);
   AbiAction a = {.phase = n->phase,
                  .name = action_name(e, g),
                  .source = source_text(e, n->span),
-                 .mesh = group_mesh(e, g),
+                 .mesh = image_mesh(e->w, block_mesh(e->b, g)),
                  .buffers = e->w->buffer.len,
                  .args = e->w->arg.len};
   switch (g->kind) {

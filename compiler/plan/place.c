@@ -84,6 +84,7 @@ static void join_buckets(const PlanBlock *b, PackItem *items, Slot *slots,
     old->size = 0;
     if (old->first < into->first) into->first = old->first;
     if (old->last > into->last) into->last = old->last;
+    into->where |= old->where;
   }
 }
 
@@ -101,8 +102,9 @@ void block_place(PlanBlock *b, uint64_t base, const uint64_t *var_offset, bool r
     else if (s->step)
       s->offset = ABI_STEP_OFFSET + offsetof(AbiStep, step);
     else {
-      items[n] = (PackItem){.size = s->bytes, .first = s->first, .last = s->last};
-      if (!reuse) items[n].first = 0, items[n].last = b->norder;
+      items[n] =
+          (PackItem){.size = s->bytes, .first = s->first, .last = s->last, .where = s->ranks};
+      if (!reuse) items[n] = (PackItem){.size = s->bytes, .last = b->norder};
       slots[n] = (Slot){.item = n, .storage = v};
       slot_of[v] = ++n;
     }

@@ -1,23 +1,43 @@
 /* The planner's driver: see plan.h. In: fused blocks. Out: the image. */
 #include "plan/plan.h"
 
+#include <string.h>
+
 #include "plan/block.h"
 
 static uint64_t aligned(uint64_t n) {
   return (n + ABI_ALIGN - 1) / ABI_ALIGN * ABI_ALIGN;
 }
 
-/* Variables one after the other behind the step block. */
-static uint64_t place_variables(const Program *program, uint64_t *offset, Plan *plan) {
-  uint64_t at = ABI_STEP_BYTES;
-  for (uint32_t i = 0; i < program->vars.len; i++) {
-    const Var *v = &program->vars.data[i];
-    offset[i] = at;
-    uint64_t bytes = aligned((uint64_t)type_local_bytes(&v->type));
-    plan->variables[v->kind] += bytes;
-    at += bytes;
-  }
-  return at;
+/* Variables one after the other behind the step block, on every rank its own: those on many ranks
+ * first, so that others follow them without a gap. Returns the end of the last. */
+static uint64_t place_variables(Arena *arena, const Program *program, const RankSets *sets,
+                                uint64_t *offset, Plan *plan) {
+  uint64_t end[64], kinds[64][VAR_COUNT] = {{0}}, top = ABI_STEP_BYTES;
+  bool *placed = ARENA_ARRAY(arena, bool, program->vars.len);
+  for (uint32_t c = 0; c < 64; c++) end[c] = ABI_STEP_BYTES;
+  for (uint32_t most = sets->nclasses; most > 0; most--)
+    for (uint32_t i = 0; i < program->vars.len; i++) {
+      const Var *v = &program->vars.data[i];
+      uint64_t ranks = rank_set(sets, v->type.mesh), at = ABI_STEP_BYTES;
+      if (placed[i] || (uint32_t)__builtin_popcountll(ranks) < most) continue;
+      placed[i] = true;
+      uint64_t bytes = aligned((uint64_t)type_local_bytes(&v->type));
+      for (uint32_t c = 0; c < sets->nclasses; c++)
+        if (ranks >> c & 1 && end[c] > at) at = end[c];
+      offset[i] = at;
+      for (uint32_t c = 0; c < sets->nclasses; c++) {
+        if (!(ranks >> c & 1)) continue;
+        end[c] = at + bytes;
+        kinds[c][v->kind] += bytes;
+      }
+      if (at + bytes > top) top = at + bytes;
+    }
+  uint32_t fullest = 0;
+  for (uint32_t c = 1; c < sets->nclasses; c++)
+    if (end[c] > end[fullest]) fullest = c;
+  memcpy(plan->variables, kinds[fullest], sizeof plan->variables);
+  return top;
 }
 
 static void emit_variables(ImageWriter *w, const Program *program, const uint64_t *offset) {
@@ -46,12 +66,14 @@ Plan *plan_run(Arena *arena, const Program *program, FusedProgram *const fused[B
   for (BlockKind i = BLOCK_INIT; i < BLOCK_COUNT; i++)
     VEC_PUSH(arena, &w.program, (AbiProgram){.accumulate = 1});
   uint64_t *offset = ARENA_ARRAY(arena, uint64_t, program->vars.len);
-  plan->persistent_size = place_variables(program, offset, plan);
+  RankSets sets;
+  rank_sets_find(arena, program, fused, &sets);
+  plan->persistent_size = place_variables(arena, program, &sets, offset, plan);
   plan->arena_size = plan->persistent_size;
   emit_variables(&w, program, offset);
   for (BlockKind i = BLOCK_INIT; i < BLOCK_COUNT; i++) {
     if (!fused[i]) continue;
-    PlanBlock b = {.arena = arena, .program = program, .fused = fused[i]};
+    PlanBlock b = {.arena = arena, .program = program, .fused = fused[i], .sets = &sets};
     block_order(&b);
     block_share(&b, options->reuse);
     block_find_buckets(&b);

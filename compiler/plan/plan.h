@@ -22,7 +22,7 @@ typedef struct Plan {
   const unsigned char *image; /* see runtime/abi/abi.h; 64-aligned */
   size_t image_size;
   uint64_t arena_size, persistent_size;
-  uint64_t variables[VAR_COUNT]; /* bytes per VarKind */
+  uint64_t variables[VAR_COUNT]; /* bytes per VarKind, of the rank with the most */
   PlanReport blocks[BLOCK_COUNT];
 } Plan;
 

@@ -26,7 +26,7 @@ static const char *kind_name(uint32_t kind) {
   return names[kind];
 }
 
-/* "f32[8@dp, 4@(tp,cp)] partial(pp)" */
+/* "f32[8@dp, 4@tp,cp] partial pp on MESH" */
 static void print_type(const Printer *p, uint32_t type) {
   const AbiType *t = &p->type[type];
   const AbiMesh *m = &p->mesh[t->mesh];
@@ -43,6 +43,7 @@ static void print_type(const Printer *p, uint32_t type) {
   for (uint32_t a = 0, n = 0; a < m->naxes; a++)
     if (t->at[a].kind == ABI_PARTIAL)
       strbuf_printf(p->out, "%s%s", n++ ? "," : " partial ", text(p, m->axis[a]));
+  if (t->mesh != p->h->world) strbuf_printf(p->out, " on %s", text(p, m->name));
 }
 
 static void print_buffer(const Printer *p, const AbiBuffer *b) {

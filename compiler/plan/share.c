@@ -27,6 +27,19 @@ Storage *block_storage(const PlanBlock *b, FValueId v) {
   return &b->storage[find_root(b, v)];
 }
 
+static const Mesh *mesh_of(const PlanBlock *b, FValueId v) {
+  ValueId value = b->fused->values.data[v].value;
+  return value ? value_type(b->fused->graph, value)->mesh : NULL;
+}
+
+const Mesh *block_mesh(const PlanBlock *b, const Group *g) {
+  const Mesh *mesh = NULL;
+  for (uint32_t i = 0; i < g->noutputs && !mesh; i++) mesh = mesh_of(b, g->outputs[i]);
+  for (uint32_t i = 0; i < g->ninputs && !mesh; i++)
+    if (g->inputs[i]) mesh = mesh_of(b, g->inputs[i]);
+  return mesh;
+}
+
 /* `child` lives in the memory of `root` from now on. */
 static void unite(PlanBlock *b, uint32_t root, uint32_t child) {
   Storage *r = &b->storage[root], *c = &b->storage[child];
@@ -34,6 +47,7 @@ static void unite(PlanBlock *b, uint32_t root, uint32_t child) {
   if (c->first < r->first) r->first = c->first;
   if (c->last > r->last) r->last = c->last;
   if (c->bytes > r->bytes) r->bytes = c->bytes;
+  r->ranks |= c->ranks;
 }
 
 static uint64_t rounded(int64_t bytes) {
@@ -54,6 +68,8 @@ static void find_lives(PlanBlock *b) {
     const Group *g = &f->groups.data[b->order[p]];
     for (uint32_t k = 0; k < g->noutputs; k++) {
       Storage *s = block_storage(b, g->outputs[k]);
+      const Mesh *mesh = mesh_of(b, g->outputs[k]);
+      s->ranks |= rank_set(b->sets, mesh ? mesh : block_mesh(b, g));
       if (s->first == NOWHERE) s->first = p;
       if (s->last < p) s->last = p;
     }

@@ -222,7 +222,18 @@ static Val eval_on(Sema *s, Env *env, const Expr *e) {
     return val_type(s, VAL_LAYOUT, &t);
   }
   v.any_mesh = false;
-  return v;
+  const Mesh *other = val_is_tensor(v)         ? tensor_type(s, v)->mesh
+                      : v.kind == VAL_INSTANCE ? v.as.instance->mesh
+                                               : NULL;
+  if (!other || other == mesh) return v;
+  Diag *d = sema_error(s, DIAG_MESH_MISMATCH, e->span, "on moves nothing: this is on %s already",
+                       other->name);
+  diag_reason(s->sink, d, "on says where modules, types and layouts are made");
+  if (val_is_tensor(v))
+    diag_help(s->sink, d, (Span){0}, NULL, NULL,
+              "to move a value write (%s).redistribute(mesh = %s)",
+              source_text(s, e->as.on.value->span), mesh->name);
+  return POISON;
 }
 
 static Val eval_kind(Sema *s, Env *env, const Expr *e) {

@@ -208,8 +208,10 @@ Mesh *mesh_concatenate(Arena *arena, const Mesh *a, const Mesh *b, const char **
   if (a->nranks % cells) return NULL;
   for (uint32_t k = 0; k < 2; k++)
     for (uint32_t i = 0; i < mesh_ndims(parts[k]); i++) {
+      int twin = k ? mesh_axis(a, b->axis[i]) : -1;
+      if (twin >= 0 && a->size[twin] == 1 && b->size[i] == 1) continue; /* as if absent */
       *error = "both have a dim of the same name";
-      if (k && mesh_axis(a, b->axis[i]) >= 0) return NULL;
+      if (twin >= 0) return NULL;
       *error = "together they have too many dims";
       if (sub->naxes == DTM_MAX_AXES) return NULL;
       sub->axis[sub->naxes] = parts[k]->axis[i];

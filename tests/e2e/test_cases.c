@@ -314,6 +314,7 @@ static const Case cases[] = {
      .steps = 1},
 
 #include "cases_escapes.def"
+#include "cases_meshes.def"
 };
 
 static char work[64];

@@ -141,6 +141,32 @@ double lab_probe(Lab *lab, ValueId v, uint32_t var, int64_t i, double h) {
   return y;
 }
 
+const char *lab_wrong_gradient(Lab *lab, const ValueId *param, const ValueId *grad, uint32_t n,
+                               ValueId loss) {
+  bool disagree;
+  RefTensor *whole = lab_eval(lab), **mesh = lab_eval_mesh(lab, &disagree);
+  if (disagree) return arena_printf(&lab->arena, "replicas disagree\n%s", lab_text(lab));
+  for (uint32_t k = 0; k < n; k++) {
+    ValueId g = grad[k];
+    uint32_t var = (uint32_t)node_int(value_node(lab->g, param[k]), ATTR_VAR, 0);
+    if (!g) return arena_printf(&lab->arena, "parameter %u has no gradient", k);
+    RefTensor got = ref_assemble(&lab->arena, value_type(lab->g, g), mesh[g], NULL);
+    for (int64_t i = 0; i < ref_count(&got); i++) {
+      double one = whole[g].data[i], many = got.data[i], h = 1e-5;
+      bool same = fabs(one - many) <= 1e-12 * (1 + fabs(one));
+      if (!same)
+        return arena_printf(&lab->arena, "parameter %u element %lld: %g, on the ranks %g", k,
+                            (long long)i, one, many);
+      if (i >= 2) continue;
+      double want = (lab_probe(lab, loss, var, i, h) - lab_probe(lab, loss, var, i, -h)) / (2 * h);
+      if (!(fabs(one - want) <= 1e-6 * (1 + fabs(want))))
+        return arena_printf(&lab->arena, "parameter %u element %lld: %g, by differences %g", k,
+                            (long long)i, one, want);
+    }
+  }
+  return NULL;
+}
+
 const char *lab_errors(Lab *lab) {
   StrBuf sb;
   strbuf_init(&sb, &lab->arena);

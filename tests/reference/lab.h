@@ -52,6 +52,12 @@ RefTensor **lab_eval_mesh(Lab *lab, bool *disagree);
 /* Element i of variable `var` moved by h, evaluated, moved back: value `v` (a scalar). */
 double lab_probe(Lab *lab, ValueId v, uint32_t var, int64_t i, double h);
 
+/* What is wrong with these gradients of a loss with respect to parameters, or NULL: assembled from
+ * the ranks they equal those of the whole graph, which equal central differences (the first two
+ * elements of every parameter). */
+const char *lab_wrong_gradient(Lab *lab, const ValueId *param, const ValueId *grad, uint32_t n,
+                               ValueId loss);
+
 /* NULL, or how the diagnostics read, for messages of tests. */
 const char *lab_errors(Lab *lab);
 /* The graph as text. */

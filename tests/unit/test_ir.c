@@ -9,7 +9,7 @@
 static const char sample[] =
     "program \"a.dtm\" seed 18446744073709551615\n"
     "world mesh \"world\" (dp = 2, tp = 2, pp = 1)\n"
-    "mesh \"half\\\"\" (tp = 2) ranks [3, 1]\n"
+    "mesh \"half\\\"\" (tp = 2, * = 1) ranks [3, 1]\n"
     "var 0 param \"l.0.w\": f32[8, 4@(tp,dp)] foreign \"h.w\" transposed chunks 3  // a.dtm:3:7\n"
     "var 1 optimizer \"l.0.w.m\": f32[8, 4@(tp,dp)] of 0\n"
     "var 2 param \"b\": f32[8] partial(tp)  // a.dtm:4:7\n"
