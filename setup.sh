@@ -4,7 +4,7 @@ set -eu
 
 packages=(build-essential cmake ninja-build flex bison pkg-config git ca-certificates
   llvm-19-dev libdnnl-dev libopenmpi-dev openmpi-bin libjansson-dev zlib1g-dev check
-  dataset-fashion-mnist bible-kjv clang clang-format-14 libclang-rt-14-dev)
+  dataset-fashion-mnist bible-kjv clang clang-format-14 libclang-rt-14-dev libomp-14-dev)
 
 missing=()
 for p in "${packages[@]}"; do

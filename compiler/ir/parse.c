@@ -126,7 +126,8 @@ static const Mesh *mesh(Reader *p) {
     read_expect(p, "=");
     m->size[m->naxes] = read_integer(p);
     if (m->size[m->naxes] < 1) read_fail(p, "a mesh dim has at least one rank");
-    m->nranks *= m->size[m->naxes++];
+    if (__builtin_mul_overflow(m->nranks, m->size[m->naxes++], &m->nranks))
+      read_fail(p, "too many ranks");
   }
   if (read_accept(p, "ranks [")) {
     VEC(int64_t) ranks = {0};

@@ -17,7 +17,7 @@ static int meshes_valid(const Image *im) {
       return 0;
     int64_t n = 1;
     for (uint32_t a = 0; a < m->naxes; a++) {
-      if (m->size[a] < 1) return 0;
+      if (m->size[a] < 1 || m->size[a] > m->nranks / n) return 0;
       n *= m->size[a];
     }
     if (n != m->nranks) return 0;
@@ -31,6 +31,8 @@ static int types_valid(const Image *im) {
     if (t->dtype == 0 || t->dtype >= ABI_DTYPE_COUNT || t->rank > ABI_MAX_DIMS || t->mesh == 0 ||
         t->mesh >= im->mesh_count)
       return 0;
+    for (uint32_t d = 0; d < t->rank; d++)
+      if (t->shape[d] < 0 || t->shape[d] > (int64_t)1 << 60) return 0;
     for (uint32_t a = 0; a < ABI_MAX_AXES; a++)
       if (t->at[a].kind != ABI_REPLICATE && a >= im->mesh[t->mesh].naxes) return 0;
   }

@@ -19,7 +19,7 @@
   X(SUB, "sub", "va - vb")                                                                         \
   X(MUL, "mul", "va * vb")                                                                         \
   X(DIV, "div", "va / vb, rounded to zero; 0 when vb is 0")                                        \
-  X(CEIL_DIV, "ceil_div", "ceil(va / vb) for va >= 0, vb > 0; 0 when vb is 0")                     \
+  X(CEIL_DIV, "ceil_div", "ceil(va / vb) for va >= 0, vb > 0; else 0")                     \
   X(MIN, "min", "the smaller")                                                                     \
   X(MAX, "max", "the larger")                                                                      \
   X(IF_ZERO, "if_zero", "va when entry imm is 0, else vb")
@@ -38,6 +38,14 @@ typedef struct RtSym {
   int64_t imm;
 } RtSym;
 
+/* Sums and products wrap, so that no image, however damaged, leads to an undefined one. */
+static inline int64_t rt_sym_add(int64_t a, int64_t b) {
+  return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+static inline int64_t rt_sym_mul(int64_t a, int64_t b) {
+  return (int64_t)((uint64_t)a * (uint64_t)b);
+}
+
 /* One entry; `values` holds those before it; `coord` points at this rank's coordinates on the mesh
  * of a COORD entry. */
 static inline int64_t rt_sym_eval(const RtSym *s, const int64_t *values, const int64_t *coord) {
@@ -50,20 +58,23 @@ static inline int64_t rt_sym_eval(const RtSym *s, const int64_t *values, const i
     return coord[s->imm];
   case RT_SYM_CHUNK_LENGTH:
   case RT_SYM_CHUNK_BEGIN: {
-    int64_t n = values[s->a], r = values[s->b], c = (n + s->imm - 1) / s->imm;
-    int64_t lo = c * r < n ? c * r : n, hi = c * (r + 1) < n ? c * (r + 1) : n;
-    return s->op == RT_SYM_CHUNK_BEGIN ? lo : hi - lo;
+    int64_t n = values[s->a], r = values[s->b], c = rt_sym_add(n, s->imm - 1) / s->imm;
+    int64_t lo = rt_sym_mul(c, r), hi = rt_sym_add(lo, c);
+    if (lo > n) lo = n;
+    if (hi > n) hi = n;
+    return s->op == RT_SYM_CHUNK_BEGIN ? lo : rt_sym_add(hi, rt_sym_mul(lo, -1));
   }
   case RT_SYM_ADD:
-    return values[s->a] + values[s->b];
+    return rt_sym_add(values[s->a], values[s->b]);
   case RT_SYM_SUB:
-    return values[s->a] - values[s->b];
+    return rt_sym_add(values[s->a], rt_sym_mul(values[s->b], -1));
   case RT_SYM_MUL:
-    return values[s->a] * values[s->b];
+    return rt_sym_mul(values[s->a], values[s->b]);
   case RT_SYM_DIV:
+    if (values[s->b] == -1) return rt_sym_mul(values[s->a], -1);
     return values[s->b] ? values[s->a] / values[s->b] : 0;
   case RT_SYM_CEIL_DIV:
-    return values[s->b] ? (values[s->a] + values[s->b] - 1) / values[s->b] : 0;
+    return values[s->b] > 0 ? rt_sym_add(values[s->a], values[s->b] - 1) / values[s->b] : 0;
   case RT_SYM_MIN:
     return values[s->a] < values[s->b] ? values[s->a] : values[s->b];
   case RT_SYM_MAX:

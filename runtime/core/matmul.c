@@ -336,7 +336,7 @@ int dtm_rt_matmul_run(const Matmul *x, const char **error) {
     const Tile *t = &x->tiles[i];
     int me = omp_get_thread_num();
     dnnl_memory_set_data_handle(t->args[t->nargs - 1].memory,
-                                c->scratch + c->scratch_each * (size_t)me);
+                                c->scratch ? c->scratch + c->scratch_each * (size_t)me : NULL);
     if (dnnl_primitive_execute(x->primitives[t->primitive].primitive, c->streams[me], t->nargs,
                                t->args) != dnnl_success) {
 #pragma omp atomic write

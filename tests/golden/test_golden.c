@@ -35,7 +35,9 @@ static char *render(const DiagSink *sink, DiagFormat format) {
   FILE *out = open_memstream(&text, &size);
   diag_render(sink, out, format, false);
   fclose(out);
-  return text;
+  char *copy = arena_strdup(&arena, text);
+  free(text);
+  return copy;
 }
 
 static void find_in_sink(const DiagSink *sink, ExpectationList *found) {
