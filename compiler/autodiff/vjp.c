@@ -101,7 +101,7 @@
 static const VjpRow rows[OP_COUNT] = {
 #define POINTWISE(ID, name, arity, trait, types, expr, grads, doc)                                 \
   [OP_##ID] = BROADCAST(vjp_pointwise),
-#define OPERATOR(ID, name, cls, min, max, results, attrs, doc) [OP_##ID] = VJP_##ID,
+#define OPERATOR(ID, name, cls, lower, min, max, results, attrs, doc) [OP_##ID] = VJP_##ID,
 #include "ops/ops.def"
 };
 

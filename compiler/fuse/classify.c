@@ -2,33 +2,32 @@
 #include "fuse/internal.h"
 
 static NodeKind kind_of_op(Op op) {
-  switch (op_info(op)->cls) {
-  case CLASS_POINTWISE:
-  case CLASS_REDUCTION:
+  switch (op_info(op)->lower) {
+  case LOWER_ELEMENT:
+  case LOWER_REDUCE:
     return NODE_KERNEL;
-  case CLASS_CONTRACTION:
+  case LOWER_FREE:
+    return NODE_FREE;
+  case LOWER_ALIAS:
+    return NODE_ALIAS;
+  case LOWER_TURN:
+    return NODE_TURN;
+  case LOWER_VIEW:
+    return NODE_VIEW;
+  case LOWER_CONTRACT:
     return NODE_CONTRACT;
-  case CLASS_COMM:
-    return op == OP_SHARD_SLICE || op == OP_PARTIAL_FILL ? NODE_KERNEL : NODE_COLLECTIVE;
-  case CLASS_RANDOM:
-    return NODE_KERNEL;
-  case CLASS_FACTORY:
-    return op == OP_RAND || op == OP_RANDN ? NODE_KERNEL : NODE_FREE;
-  case CLASS_MOVEMENT:
-    return op == OP_PERMUTE || op == OP_EXPAND      ? NODE_TURN
-           : op == OP_RESHAPE                       ? NODE_VIEW
-           : op == OP_SQUEEZE || op == OP_UNSQUEEZE ? NODE_ALIAS
-                                                    : NODE_KERNEL;
-  case CLASS_INDEXING:
-    return op == OP_EMBEDDING_BACKWARD || op == OP_SCATTER_ADD ? NODE_LIBRARY : NODE_KERNEL;
-  case CLASS_STRUCTURE:
-    return op == OP_STEP ? NODE_FREE : op == OP_DETACH ? NODE_ALIAS : NODE_STRUCTURE;
-  case CLASS_WHOLE_DIM:
-  case CLASS_FUSED:
-  case CLASS_NONE:
+  case LOWER_LIBRARY:
+    return NODE_LIBRARY;
+  case LOWER_COLLECTIVE:
+    return NODE_COLLECTIVE;
+  case LOWER_STRUCTURE:
+    return NODE_STRUCTURE;
+  case LOWER_NONE:
+  case LOWER_OPENED:
+  case LOWER_COMPOSITE:
     break;
   }
-  return NODE_LIBRARY;
+  return NODE_NONE; /* refused in stage local */
 }
 
 /* Pairs the dims of two shapes that differ only in dims of extent 1. */

@@ -206,13 +206,22 @@ static KRef eval_random(const Eval *e) {
   return kb_point(&l->b, OP_WHERE, keep, y, literal(e, e->type->dtype, 0));
 }
 
+/* A copy of the result's index, which the operator moves; returns the dim it names. */
+static uint32_t copy_index(const Eval *e, Ix ix[DTM_MAX_DIMS]) {
+  uint32_t r = e->type->rank;
+  memcpy(ix, e->ix, sizeof(Ix) * r);
+  return (uint32_t)wrap_dim(node_int(e->n, ATTR_DIM, 0), r ? r : 1);
+}
+
 /* x where `inside`, else `otherwise`; x is read under the predicate. */
 static KRef guarded(const Eval *e, uint32_t i, const Ix *ix, KRef inside, double otherwise) {
   KRef x = operand_at(e, i, ix, both(e->l, e->pred, inside));
   return kb_point(&e->l->b, OP_WHERE, inside, x, literal(e, e->type->dtype, otherwise));
 }
 
-static KRef eval_pad(const Eval *e, uint32_t dim, Ix *ix) {
+static KRef eval_pad(const Eval *e) {
+  Ix ix[DTM_MAX_DIMS];
+  uint32_t dim = copy_index(e, ix);
   int64_t before = node_int(e->n, ATTR_BEFORE, 0);
   ix[dim].offset = add(e->l->f, ix[dim].offset, constant(e->l->f, -before));
   SymId extent = sym_extent(e->l->f->arena, e->l->f->p, operand_type(e, 0), dim);
@@ -220,7 +229,9 @@ static KRef eval_pad(const Eval *e, uint32_t dim, Ix *ix) {
   return guarded(e, 0, ix, inside, node_float(e->n, ATTR_VALUE, 0));
 }
 
-static KRef eval_unslice(const Eval *e, uint32_t dim, Ix *ix) {
+static KRef eval_unslice(const Eval *e) {
+  Ix ix[DTM_MAX_DIMS];
+  uint32_t dim = copy_index(e, ix);
   Lower *l = e->l;
   int64_t step = node_int(e->n, ATTR_STEP, 1), start = node_int(e->n, ATTR_START, 0);
   KRef past = index_value(l, &ix[dim], constant(l->f, -start));
@@ -236,7 +247,9 @@ static KRef eval_unslice(const Eval *e, uint32_t dim, Ix *ix) {
   return guarded(e, 0, ix, both(l, whole, in_range(l, from, extent)), 0);
 }
 
-static KRef eval_roll(const Eval *e, uint32_t dim, Ix *ix) {
+static KRef eval_roll(const Eval *e) {
+  Ix ix[DTM_MAX_DIMS];
+  uint32_t dim = copy_index(e, ix);
   Lower *l = e->l;
   int64_t n = operand_type(e, 0)->shape[dim];
   int64_t shift = n ? ((node_int(e->n, ATTR_SHIFT, 0) % n) + n) % n : 0;
@@ -250,7 +263,9 @@ static KRef eval_roll(const Eval *e, uint32_t dim, Ix *ix) {
   return operand_at(e, 0, ix, e->pred);
 }
 
-static KRef eval_concat(const Eval *e, uint32_t dim, Ix *ix) {
+static KRef eval_concat(const Eval *e) {
+  Ix ix[DTM_MAX_DIMS];
+  uint32_t dim = copy_index(e, ix);
   Lower *l = e->l;
   int64_t start = 0;
   SymId own = ix[dim].offset;
@@ -277,7 +292,9 @@ static KRef eval_triangle(const Eval *e) {
   return guarded(e, 0, e->ix, inside, 0);
 }
 
-static KRef eval_flip(const Eval *e, Ix *ix) {
+static KRef eval_flip(const Eval *e) {
+  Ix ix[DTM_MAX_DIMS];
+  copy_index(e, ix);
   const Attr *dims = node_attr(e->n, ATTR_DIMS);
   Fuser *f = e->l->f;
   for (uint32_t i = 0; i < dims->as.ints.len; i++) {
@@ -291,7 +308,9 @@ static KRef eval_flip(const Eval *e, Ix *ix) {
   return operand_at(e, 0, ix, e->pred);
 }
 
-static KRef eval_slice(const Eval *e, uint32_t dim, Ix *ix) {
+static KRef eval_slice(const Eval *e) {
+  Ix ix[DTM_MAX_DIMS];
+  uint32_t dim = copy_index(e, ix);
   Fuser *f = e->l->f;
   SymId step = constant(f, node_int(e->n, ATTR_STEP, 1));
   Ix *x = &ix[dim];
@@ -299,27 +318,6 @@ static KRef eval_slice(const Eval *e, uint32_t dim, Ix *ix) {
   x->offset = add(f, constant(f, node_int(e->n, ATTR_START, 0)), mul(f, x->offset, step));
   if (x->dyn) x->dyn = scaled(e->l, x->dyn, step);
   return operand_at(e, 0, ix, e->pred);
-}
-
-static KRef eval_movement(const Eval *e) {
-  Ix ix[DTM_MAX_DIMS];
-  memcpy(ix, e->ix, sizeof(Ix) * e->type->rank);
-  uint32_t dim = (uint32_t)wrap_dim(node_int(e->n, ATTR_DIM, 0), e->type->rank);
-  switch ((int)e->n->op) {
-  case OP_SLICE:
-    return eval_slice(e, dim, ix);
-  case OP_PAD:
-    return eval_pad(e, dim, ix);
-  case OP_UNSLICE:
-    return eval_unslice(e, dim, ix);
-  case OP_CONCAT:
-    return eval_concat(e, dim, ix);
-  case OP_FLIP:
-    return eval_flip(e, ix);
-  case OP_ROLL:
-    return eval_roll(e, dim, ix);
-  }
-  return eval_triangle(e);
 }
 
 /* Loads an operand that lies in memory. */
@@ -344,20 +342,23 @@ static KRef load_indexed(const Eval *e, uint32_t x, uint32_t dim, Ix *ix, KRef i
   return load_operand(e, x, ix, both(l, e->pred, inside));
 }
 
-static KRef eval_indexing(const Eval *e) {
+static KRef eval_embedding(const Eval *e) {
+  Ix at[2] = {unit, e->ix[e->type->rank - 1]};
+  return load_indexed(e, 1, 0, at, operand_at(e, 0, e->ix, e->pred));
+}
+
+static KRef eval_one_hot(const Eval *e) {
   Lower *l = e->l;
+  uint32_t last = e->type->rank - 1;
+  KRef id = kb_cast(&l->b, operand_at(e, 0, e->ix, e->pred), DT_I64);
+  KRef hit = point2(l, OP_EQ, global_index(l, e->type, last, &e->ix[last]), id);
+  return kb_cast(&l->b, hit, kernel_compute_type(e->type->dtype));
+}
+
+/* gather, index_select */
+static KRef eval_gather(const Eval *e) {
   Ix ix[DTM_MAX_DIMS];
-  uint32_t r = e->type->rank, dim = (uint32_t)wrap_dim(node_int(e->n, ATTR_DIM, 0), r ? r : 1);
-  memcpy(ix, e->ix, sizeof(Ix) * r);
-  if (e->n->op == OP_EMBEDDING) {
-    Ix at[2] = {unit, e->ix[r - 1]};
-    return load_indexed(e, 1, 0, at, operand_at(e, 0, e->ix, e->pred));
-  }
-  if (e->n->op == OP_ONE_HOT) {
-    KRef id = kb_cast(&l->b, operand_at(e, 0, e->ix, e->pred), DT_I64);
-    KRef hit = point2(l, OP_EQ, global_index(l, e->type, r - 1, &e->ix[r - 1]), id);
-    return kb_cast(&l->b, hit, kernel_compute_type(e->type->dtype));
-  }
+  uint32_t dim = copy_index(e, ix);
   const Ix *index_ix = e->n->op == OP_GATHER ? e->ix : &e->ix[dim];
   return load_indexed(e, 0, dim, ix, operand_at(e, 1, index_ix, e->pred));
 }
@@ -391,32 +392,47 @@ static KRef eval_local_comm(const Eval *e) {
   return guarded(e, 0, ix, inside, neutral);
 }
 
+/* Which element every operator has that a kernel computes one by one. One without a line here does
+ * not compile. */
+#define ELEMENT_SLICE eval_slice
+#define ELEMENT_PAD eval_pad
+#define ELEMENT_UNSLICE eval_unslice
+#define ELEMENT_CONCAT eval_concat
+#define ELEMENT_FLIP eval_flip
+#define ELEMENT_ROLL eval_roll
+#define ELEMENT_TRIL eval_triangle
+#define ELEMENT_TRIU eval_triangle
+#define ELEMENT_EMBEDDING eval_embedding
+#define ELEMENT_GATHER eval_gather
+#define ELEMENT_INDEX_SELECT eval_gather
+#define ELEMENT_ONE_HOT eval_one_hot
+#define ELEMENT_DROPOUT eval_random
+#define ELEMENT_DROPOUT_BACKWARD eval_random
+#define ELEMENT_RAND eval_random
+#define ELEMENT_RANDN eval_random
+#define ELEMENT_CONST eval_factory
+#define ELEMENT_FULL eval_factory
+#define ELEMENT_ARANGE eval_factory
+#define ELEMENT_LOGSPACE eval_factory
+#define ELEMENT_IOTA eval_factory
+#define ELEMENT_STEP eval_factory
+#define ELEMENT_SHARD_SLICE eval_local_comm
+#define ELEMENT_PARTIAL_FILL eval_local_comm
+
 static KRef compute(Lower *l, NodeId id, const Ix *ix, KRef pred) {
+  static KRef (*const element[OP_COUNT])(const Eval *) = {
+#define ROW_ELEMENT(ID) 0, ELEMENT_##ID
+#define ROW_FREE(ID) 0, ELEMENT_##ID
+#define POINTWISE(ID, name, arity, trait, types, expr, grads, doc) [OP_##ID] = eval_pointwise,
+#define OPERATOR(ID, name, cls, lower, min, max, results, attrs, doc)                              \
+  [OP_##ID] = OPS_PICK(ROW_##lower(ID), NULL),
+#include "ops/ops.def"
+#undef ROW_ELEMENT
+#undef ROW_FREE
+  };
   const Node *n = graph_node(l->f->g, id);
   Eval e = {.l = l, .n = n, .type = value_type(l->f->g, n->first_result), .ix = ix, .pred = pred};
-  switch (op_info(n->op)->cls) {
-  case CLASS_POINTWISE:
-    return eval_pointwise(&e);
-  case CLASS_RANDOM:
-    return eval_random(&e);
-  case CLASS_FACTORY:
-    return n->op == OP_RAND || n->op == OP_RANDN ? eval_random(&e) : eval_factory(&e);
-  case CLASS_STRUCTURE:
-    return eval_factory(&e);
-  case CLASS_MOVEMENT:
-    return eval_movement(&e);
-  case CLASS_INDEXING:
-    return eval_indexing(&e);
-  case CLASS_COMM:
-    return eval_local_comm(&e);
-  case CLASS_NONE:
-  case CLASS_CONTRACTION:
-  case CLASS_REDUCTION:
-  case CLASS_WHOLE_DIM:
-  case CLASS_FUSED:
-    break;
-  }
-  return 0;
+  return element[n->op](&e);
 }
 
 /* --- values ---- */

@@ -93,7 +93,7 @@
 RuleFn *rule_of(Op op) {
   static RuleFn *const rules[OP_COUNT] = {
 #define POINTWISE(ID, name, arity, trait, types, expr, grads, doc) [OP_##ID] = rule_pointwise,
-#define OPERATOR(ID, name, cls, min, max, results, attrs, doc) [OP_##ID] = RULE_##ID,
+#define OPERATOR(ID, name, cls, lower, min, max, results, attrs, doc) [OP_##ID] = RULE_##ID,
 #include "ops/ops.def"
   };
   return rules[op];

@@ -99,11 +99,11 @@ static void verify_structure(Verifier *v, const Node *n) {
 }
 
 static void verify_stage(Verifier *v, const Node *n) {
-  bool lowered = n->op == OP_ALL_GATHER || n->op == OP_REDUCE_SCATTER || n->op == OP_ALL_REDUCE ||
-                 n->op == OP_ALL_TO_ALL || n->op == OP_EXCHANGE || n->op == OP_SHARD_SLICE ||
-                 n->op == OP_PARTIAL_FILL || n->op == OP_SEND_MESH;
-  if (v->stage < GRAPH_LOCAL && lowered) wrong(v, "a collective before stage local");
-  if (v->stage == GRAPH_LOCAL && n->op == OP_REDISTRIBUTE) wrong(v, "redistribute in stage local");
+  const OpInfo *info = op_info(n->op);
+  bool collective = info->cls == CLASS_COMM && info->lower != LOWER_OPENED;
+  bool unopened = info->lower == LOWER_OPENED || info->lower == LOWER_COMPOSITE;
+  if (v->stage < GRAPH_LOCAL && collective) wrong(v, "a collective before stage local");
+  if (v->stage == GRAPH_LOCAL && unopened) wrong(v, "%s in stage local", info->name);
   if (v->stage >= GRAPH_EXPLICIT && n->op == OP_CROSS_ENTROPY)
     wrong(v, "a composite that communicates after stage graph");
   if (v->stage < GRAPH_GRAD && n->phase != PHASE_FORWARD)

@@ -9,6 +9,7 @@ static const OpInfo ops[OP_COUNT] = {
   [OP_##ID] = {.name = text,                                                                       \
                .doc = text_doc,                                                                    \
                .cls = CLASS_POINTWISE,                                                             \
+               .lower = LOWER_ELEMENT,                                                             \
                .min_operands = arity,                                                              \
                .max_operands = arity,                                                              \
                .results = 1,                                                                       \
@@ -17,10 +18,11 @@ static const OpInfo ops[OP_COUNT] = {
                .types = tr,                                                                        \
                .expr = scalar,                                                                     \
                .grads = cotangents},
-#define OPERATOR(ID, text, c, lo, hi, n, keys, text_doc)                                           \
+#define OPERATOR(ID, text, c, how, lo, hi, n, keys, text_doc)                                      \
   [OP_##ID] = {.name = text,                                                                       \
                .doc = text_doc,                                                                    \
                .cls = c,                                                                           \
+               .lower = LOWER_##how,                                                               \
                .min_operands = lo,                                                                 \
                .max_operands = hi,                                                                 \
                .results = n,                                                                       \

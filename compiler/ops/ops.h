@@ -7,7 +7,7 @@
 typedef enum Op {
   OP_NONE = 0,
 #define POINTWISE(ID, name, arity, trait, types, expr, grads, doc) OP_##ID,
-#define OPERATOR(ID, name, cls, min, max, results, attrs, doc) OP_##ID,
+#define OPERATOR(ID, name, cls, lower, min, max, results, attrs, doc) OP_##ID,
 #include "ops/ops.def"
   OP_COUNT
 } Op;
@@ -27,6 +27,24 @@ typedef enum OpClass {
   CLASS_COMM,
   CLASS_STRUCTURE
 } OpClass;
+
+/* What one rank does for an operator. Each entry names the table that binds the function; an
+ * operator that lacks its function there does not build. */
+typedef enum OpLower {
+  LOWER_NONE = 0,
+  LOWER_OPENED,     /* nothing: a pass up to spmd turns it into other operators */
+  LOWER_COMPOSITE,  /* primitives, made in spmd/composite.c */
+  LOWER_ELEMENT,    /* computed for each element of a kernel: fuse/eval.c; so are pointwise ones */
+  LOWER_FREE,       /* likewise, and so cheap that it is computed wherever it is used */
+  LOWER_REDUCE,     /* a reduction in a kernel: fuse/lower.c */
+  LOWER_ALIAS,      /* same bytes under a shape that differs in dims of extent 1 only */
+  LOWER_TURN,       /* dims in another order, or repeated: kernels look through it */
+  LOWER_VIEW,       /* same bytes, dims merged or split */
+  LOWER_CONTRACT,   /* a matrix product: spmd/contract.c */
+  LOWER_LIBRARY,    /* a function of the runtime: plan/emit.c, runtime/core/library.c */
+  LOWER_COLLECTIVE, /* an action of the runtime: plan/emit.c */
+  LOWER_STRUCTURE   /* where a block meets the rest of the program: plan/emit.c */
+} OpLower;
 
 /* How Partial passes through a pointwise operator. */
 typedef enum PointwiseTrait {
@@ -132,6 +150,7 @@ typedef struct OpInfo {
   const char *name;
   const char *doc;
   OpClass cls;
+  OpLower lower;
   uint8_t min_operands, max_operands, results;
   uint64_t attrs;       /* ATTR_BIT set it requires or takes */
   PointwiseTrait trait; /* pointwise only */
@@ -139,6 +158,12 @@ typedef struct OpInfo {
   const char *expr;     /* pointwise only; "" = primitive */
   const char *grads;    /* pointwise only */
 } OpInfo;
+
+/* A table over the operators of one lowering alone: with `#define ROW_LIBRARY(ID) 0, entry_##ID`,
+ * OPS_PICK(ROW_##lower(ID), otherwise) is the entry in rows of LIBRARY, `otherwise` in the others.
+ */
+#define OPS_PICK(...) OPS_SECOND(__VA_ARGS__, 0)
+#define OPS_SECOND(first, second, ...) second
 
 const OpInfo *op_info(Op op);
 const char *op_name(Op op);

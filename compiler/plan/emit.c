@@ -207,37 +207,43 @@ static void emit_collective(Emitter *e, uint32_t id, AbiAction *a) {
   if (a->kind != ABI_SLICE && a->kind != ABI_FILL) e->report->collectives++;
 }
 
-/* Operators the runtime has as C functions, and the attribute that follows the dim in the args. */
-static const struct {
-  Op op;
-  AbiLibrary code;
-  bool dim;
-  AttrKey more;
-} library[] = {
-    {OP_SORT, ABI_LIB_SORT, true, ATTR_DESCENDING},
-    {OP_TOPK, ABI_LIB_TOPK, true, ATTR_K},
-    {OP_CUMSUM, ABI_LIB_CUMSUM, true, ATTR_REVERSE},
-    {OP_GATHER, ABI_LIB_GATHER, true, ATTR_NONE},
-    {OP_SCATTER_ADD, ABI_LIB_SCATTER_ADD, true, ATTR_NONE},
-    {OP_INDEX_SELECT, ABI_LIB_INDEX_SELECT, true, ATTR_NONE},
-    {OP_EMBEDDING, ABI_LIB_EMBEDDING, false, ATTR_NONE},
-    {OP_EMBEDDING_BACKWARD, ABI_LIB_EMBEDDING_BACKWARD, false, ATTR_NONE},
+/* The argument after the dim of every operator that is a function of the runtime. One without a
+ * line here, or without a number in AbiLibrary, does not compile. */
+#define LIBRARY_SORT ATTR_DESCENDING
+#define LIBRARY_TOPK ATTR_K
+#define LIBRARY_CUMSUM ATTR_REVERSE
+#define LIBRARY_SCATTER_ADD ATTR_NONE
+#define LIBRARY_EMBEDDING_BACKWARD ATTR_NONE
+
+#define POINTWISE(ID, name, arity, trait, types, expr, grads, doc)
+#define OPERATOR(ID, name, cls, lower, min, max, results, attrs, doc)                              \
+  [OP_##ID] = OPS_PICK(ROW_##lower(ID), 0),
+#define ROW_LIBRARY(ID) 0, ABI_LIB_##ID
+static const AbiLibrary library_code[OP_COUNT] = {
+#include "ops/ops.def"
 };
+#undef ROW_LIBRARY
+#define POINTWISE(ID, name, arity, trait, types, expr, grads, doc)
+#define OPERATOR(ID, name, cls, lower, min, max, results, attrs, doc)                              \
+  [OP_##ID] = OPS_PICK(ROW_##lower(ID), 0),
+#define ROW_LIBRARY(ID) 0, LIBRARY_##ID
+static const AttrKey library_argument[OP_COUNT] = {
+#include "ops/ops.def"
+};
+#undef ROW_LIBRARY
 
 static void emit_library(Emitter *e, const Group *g, AbiAction *a) {
   const Node *n = graph_node(e->b->fused->graph, g->node);
   a->kind = ABI_LIBRARY;
+  a->code = library_code[n->op];
   for (uint32_t i = 0; i < g->ninputs; i++) add_buffer(e, a, g->inputs[i], false);
   for (uint32_t i = 0; i < g->noutputs; i++) add_buffer(e, a, g->outputs[i], true);
-  for (size_t i = 0; i < sizeof library / sizeof *library; i++) {
-    if (library[i].op != n->op) continue;
-    a->code = library[i].code;
-    if (library[i].dim) {
-      int64_t dim = node_int(n, ATTR_DIM, 0);
-      add_arg(e, a, constant(e, dim < 0 ? dim + type_of(e, g->inputs[0])->rank : dim));
-    }
-    if (library[i].more) add_arg(e, a, constant(e, node_int(n, library[i].more, 0)));
+  if (op_info(n->op)->attrs & ATTR_BIT(DIM)) {
+    int64_t dim = node_int(n, ATTR_DIM, 0);
+    add_arg(e, a, constant(e, dim < 0 ? dim + type_of(e, g->inputs[0])->rank : dim));
   }
+  AttrKey more = library_argument[n->op];
+  if (more) add_arg(e, a, constant(e, node_int(n, more, 0)));
 }
 
 static void emit_output(Emitter *e, const Group *g, const Node *n, AbiAction *a) {

@@ -241,31 +241,42 @@ static ValueId norm_backward(Lowering *l) {
   return finish(l, spmd_binary(l, OP_MUL, &ht, d, r));
 }
 
+/* Which primitives every composite has. One without a line here does not compile. */
+#define COMPOSITE_MEAN reduction
+#define COMPOSITE_NORM_L1 reduction
+#define COMPOSITE_NORM_L2 reduction
+#define COMPOSITE_NORM_INF reduction
+#define COMPOSITE_LOGSUMEXP logsumexp
+#define COMPOSITE_VAR variance
+#define COMPOSITE_STD variance
+#define COMPOSITE_EXTREMUM_BACKWARD extremum_backward
+#define COMPOSITE_ARGMAX arg_extremum
+#define COMPOSITE_ARGMIN arg_extremum
+#define COMPOSITE_SOFTMAX softmax
+#define COMPOSITE_SOFTMAX_BACKWARD softmax_backward
+#define COMPOSITE_LOG_SOFTMAX softmax
+#define COMPOSITE_LOG_SOFTMAX_BACKWARD softmax_backward
+#define COMPOSITE_LAYER_NORM norm
+#define COMPOSITE_LAYER_NORM_BACKWARD norm_backward
+#define COMPOSITE_NORMALIZE norm
+#define COMPOSITE_RMS_NORM norm
+#define COMPOSITE_RMS_NORM_BACKWARD norm_backward
+#define COMPOSITE_RMS_NORMALIZE norm
+
 bool spmd_composite(Lowering *l, ValueId *result) {
+  static ValueId (*const rows[OP_COUNT])(Lowering *) = {
+#define ROW_COMPOSITE(ID) 0, COMPOSITE_##ID
+#define POINTWISE(ID, name, arity, trait, types, expr, grads, doc)
+#define OPERATOR(ID, name, cls, lower, min, max, results, attrs, doc)                              \
+  [OP_##ID] = OPS_PICK(ROW_##lower(ID), NULL),
+#include "ops/ops.def"
+#undef ROW_COMPOSITE
+  };
   const Node *n = l->serving;
-  ValueId (*lower)(Lowering *) = NULL;
-  const Op op = n->op;
-  if (op == OP_MEAN || op == OP_NORM_L1 || op == OP_NORM_L2 || op == OP_NORM_INF)
+  ValueId (*lower)(Lowering *) = rows[n->op];
+  if ((n->op == OP_SUM || n->op == OP_PROD) &&
+      value_type(l->in, n->operands[0])->dtype != result_type(l).dtype)
     lower = reduction;
-  else if ((op == OP_SUM || op == OP_PROD) &&
-           value_type(l->in, n->operands[0])->dtype != result_type(l).dtype)
-    lower = reduction;
-  else if (op == OP_LOGSUMEXP)
-    lower = logsumexp;
-  else if (op == OP_VAR || op == OP_STD)
-    lower = variance;
-  else if (op == OP_EXTREMUM_BACKWARD)
-    lower = extremum_backward;
-  else if (op == OP_ARGMAX || op == OP_ARGMIN)
-    lower = arg_extremum;
-  else if (op == OP_SOFTMAX || op == OP_LOG_SOFTMAX)
-    lower = softmax;
-  else if (op == OP_SOFTMAX_BACKWARD || op == OP_LOG_SOFTMAX_BACKWARD)
-    lower = softmax_backward;
-  else if (op == OP_LAYER_NORM || op == OP_NORMALIZE || op == OP_RMS_NORM || op == OP_RMS_NORMALIZE)
-    lower = norm;
-  else if (op == OP_LAYER_NORM_BACKWARD || op == OP_RMS_NORM_BACKWARD)
-    lower = norm_backward;
   if (!lower) return false;
   *result = lower(l);
   return true;
