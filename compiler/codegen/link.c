@@ -20,7 +20,7 @@
 #include "base/str.h"
 
 /* Libraries the runtime is made of, behind it on the command line. */
-static const char *const libraries[] = {"-ldnnl", "-ljansson", "-lz", "-lgomp", "-lm", "-ldl"};
+static const char *const libraries[] = {"-ldnnl", "-ljansson", "-lz", DTM_OPENMP, "-lm", "-ldl"};
 enum { NLIBRARIES = sizeof libraries / sizeof *libraries };
 
 static bool is_executable(const char *path) {
