@@ -113,6 +113,19 @@ static Graph *graph(Reader *p) {
 /* --- programs ----------------------------------------------------------------------------------
  */
 
+/* Further meshes lie in the first; a list names a rank once. */
+static void check_ranks(Reader *p, const Mesh *m) {
+  int64_t world = m->sub ? p->program->meshes.data[0]->nranks : m->nranks;
+  if (m->nranks > world) read_fail(p, "a mesh has more ranks than the world");
+  bool *seen = m->ranks ? ARENA_ARRAY(p->arena, bool, world) : NULL;
+  for (int64_t i = 0; m->ranks && i < m->nranks; i++) {
+    int64_t rank = m->ranks[i];
+    if (rank < 0 || rank >= world || seen[rank])
+      read_fail(p, "the rank list must name different ranks of the world");
+    seen[rank] = true;
+  }
+}
+
 static const Mesh *mesh(Reader *p) {
   read_expect(p, "mesh");
   Mesh *m = ARENA_NEW(p->arena, Mesh);
@@ -126,8 +139,8 @@ static const Mesh *mesh(Reader *p) {
     read_expect(p, "=");
     m->size[m->naxes] = read_integer(p);
     if (m->size[m->naxes] < 1) read_fail(p, "a mesh dim has at least one rank");
-    if (__builtin_mul_overflow(m->nranks, m->size[m->naxes++], &m->nranks))
-      read_fail(p, "too many ranks");
+    if (m->size[m->naxes] > DTM_MAX_RANKS / m->nranks) read_fail(p, "too many ranks");
+    m->nranks *= m->size[m->naxes++];
   }
   if (read_accept(p, "ranks [")) {
     VEC(int64_t) ranks = {0};
@@ -138,6 +151,7 @@ static const Mesh *mesh(Reader *p) {
     m->ranks = ranks.data;
   }
   m->sub = p->program->meshes.len > 0;
+  check_ranks(p, m);
   read_end_line(p);
   VEC_PUSH(p->arena, &p->program->meshes, m);
   return m;

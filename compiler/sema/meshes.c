@@ -8,8 +8,6 @@
 
 #include "sema/elab.h"
 
-enum { MAX_RANKS = 1 << 20 };
-
 /* The meshes that the program declares, the world first. */
 typedef struct Declared {
   VEC(Mesh *) meshes;
@@ -70,7 +68,7 @@ static bool apply_option(Sema *s, const Declared *d, const char *text, size_t le
   char *end;
   errno = 0;
   int64_t size = strtoll(equals + 1, &end, 10);
-  if (errno || *end || end == equals + 1 || size < 1 || size > MAX_RANKS) {
+  if (errno || *end || end == equals + 1 || size < 1 || size > DTM_MAX_RANKS) {
     option_fault(s, "--mesh: '%s' has no size between 1 and 1048576", item);
     return false;
   }
@@ -89,7 +87,7 @@ static bool apply_auto(Sema *s, const Declared *d, const char *name) {
   }
   for (uint32_t a = 0; a < world->naxes; a++)
     if ((int)a != axis && __builtin_mul_overflow(others, world->size[a], &others))
-      others = MAX_RANKS + 1;
+      others = DTM_MAX_RANKS + 1;
   if (s->options->ranks < 1) {
     option_fault(s, "--mesh: %s=auto needs the number of ranks", name);
     return false;
@@ -163,9 +161,9 @@ static Mesh *declared_mesh(Sema *s, SourceUnit *file, const Item *item) {
     int64_t size = 1;
     Val v = eval(s, &file->env, dim->size);
     if (v.kind != VAL_POISON && want_int(s, v, dim->size->span, "the size of a mesh dim", &size) &&
-        (size < 1 || size > MAX_RANKS)) {
+        (size < 1 || size > DTM_MAX_RANKS)) {
       sema_error(s, DIAG_MESH, dim->size->span, "the size of a mesh dim is 1 to %d, not %" PRId64,
-                 MAX_RANKS, size);
+                 DTM_MAX_RANKS, size);
       size = 1;
     }
     mesh->axis[mesh->naxes] = dim->name;
@@ -177,24 +175,24 @@ static Mesh *declared_mesh(Sema *s, SourceUnit *file, const Item *item) {
 /* Sizes of 1 are raised to 2 where the check asks for it, in a further mesh while it fits into the
  * world. */
 static void count_ranks(Sema *s, Mesh *mesh, Span span) {
-  int64_t most = mesh->sub ? s->world->nranks : MAX_RANKS;
+  int64_t most = mesh->sub ? s->world->nranks : DTM_MAX_RANKS;
   mesh->nranks = 1;
   for (uint32_t a = 0; a < mesh->naxes; a++)
     if (__builtin_mul_overflow(mesh->nranks, mesh->size[a], &mesh->nranks))
-      mesh->nranks = MAX_RANKS + 1;
+      mesh->nranks = DTM_MAX_RANKS + 1;
   for (uint32_t a = 0; a < mesh->naxes && s->options->assume_two; a++) {
     if (mesh->size[a] > 1 || (mesh->sub && 2 * mesh->nranks > most)) continue;
     mesh->size[a] = 2;
     mesh->nranks *= 2;
   }
   if (mesh->nranks <= most) return;
-  if (mesh->sub && mesh->nranks <= MAX_RANKS) {
+  if (mesh->sub && mesh->nranks <= DTM_MAX_RANKS) {
     Diag *d = sema_error(s, DIAG_MESH, span, "mesh %s has more ranks than the program", mesh->name);
     diag_reason(s->sink, d,
                 "it has %" PRId64 ", the first mesh, %s, which all ranks belong to, has %" PRId64,
                 mesh->nranks, s->world->name, most);
   } else {
-    sema_error(s, DIAG_MESH, span, "the mesh has more than %d ranks", MAX_RANKS);
+    sema_error(s, DIAG_MESH, span, "the mesh has more than %d ranks", DTM_MAX_RANKS);
   }
   for (uint32_t b = 0; b < mesh->naxes; b++) mesh->size[b] = 1;
   mesh->nranks = 1;

@@ -4,7 +4,7 @@
 
 #include "base/str.h"
 
-enum { DTM_MAX_AXES = 8, DTM_MAX_DIMS = 8 };
+enum { DTM_MAX_AXES = 8, DTM_MAX_DIMS = 8, DTM_MAX_RANKS = 1 << 20 };
 
 /* A mesh names up to DTM_MAX_AXES axes. A size-1 axis stays in the list (so that its name is known)
  * but no layout ever mentions it. Meshes are immutable and compared by pointer; a sub-mesh is a

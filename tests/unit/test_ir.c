@@ -88,6 +88,9 @@ START_TEST(faults_name_their_line) {
       {"[4@dp, 8] =", "[4@xx, 8] =", "line 31: unknown mesh dim"},
       {"k = 1}", "k = 1", "line 26: expected '}'"},
       {"%8: f32", "%9: f32", "line 31: value ids must count up"},
+      {"ranks [3, 1]", "ranks [3, 3]", "line 3: the rank list must name different ranks"},
+      {"ranks [3, 1]", "ranks [3, 4]", "line 3: the rank list must name different ranks"},
+      {"(tp = 2, * = 1) ranks [3, 1]", "(tp = 5)", "line 3: a mesh has more ranks"},
   };
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
     Arena arena;
