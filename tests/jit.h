@@ -26,26 +26,28 @@ static inline Jit jit_load(Arena *arena, Kernel *const *kernels, uint32_t n, con
     abort();
   }
   CodegenOptions options = {.march = march, .verify = true};
-  const void *bytes;
-  size_t size;
+  CodegenResult made;
   const char *error;
-  if (!codegen_emit(arena, kernels, n, NULL, &options, CODEGEN_OBJECT, &bytes, &size, &error)) {
+  if (!codegen_emit(arena, kernels, n, NULL, &options, CODEGEN_OBJECT, &made, &error)) {
     fprintf(stderr, "%s\n", error);
     abort();
   }
   char dir[] = "/tmp/dtm_jit_XXXXXX";
   if (!mkdtemp(dir)) abort();
-  char *object = arena_printf(arena, "%s/k.o", dir), *shared = arena_printf(arena, "%s/k.so", dir);
-  FILE *f = fopen(object, "wb");
-  if (!f || fwrite(bytes, 1, size, f) != size || fclose(f)) abort();
-  if (system(arena_printf(arena, "cc -shared -o %s %s -lm", shared, object)) != 0) abort();
+  char *shared = arena_printf(arena, "%s/k.so", dir), *objects = arena_printf(arena, "%s/*.o", dir);
+  for (uint32_t i = 0; i < made.npieces; i++) {
+    FILE *f = fopen(arena_printf(arena, "%s/%u.o", dir, i), "wb");
+    const CodegenPiece *p = &made.piece[i];
+    if (!f || fwrite(p->bytes, 1, p->size, f) != p->size || fclose(f)) abort();
+  }
+  if (system(arena_printf(arena, "cc -shared -o %s %s -lm", shared, objects)) != 0) abort();
   Jit jit = {.handle = dlopen(shared, RTLD_NOW)};
   if (!jit.handle) {
     fprintf(stderr, "%s\n", dlerror());
     abort();
   }
   jit.kernels = dlsym(jit.handle, "dtm_kernels");
-  unlink(object);
+  for (uint32_t i = 0; i < made.npieces; i++) unlink(arena_printf(arena, "%s/%u.o", dir, i));
   unlink(shared);
   rmdir(dir);
   return jit;

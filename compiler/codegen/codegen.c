@@ -29,7 +29,7 @@ static void *open_library(Arena *arena) {
 
 bool codegen_emit(Arena *arena, Kernel *const *kernels, uint32_t nkernels,
                   const CodegenImage *image, const CodegenOptions *options, CodegenOutput output,
-                  const void **bytes, size_t *size, const char **error) {
+                  CodegenResult *out, const char **error) {
   void *handle = open_library(arena);
   LlvmEmitFn *emit = NULL;
   /* POSIX's way to get a function out of dlsym. */
@@ -39,15 +39,18 @@ bool codegen_emit(Arena *arena, Kernel *const *kernels, uint32_t nkernels,
     *error = arena_printf(arena, "cannot load %s: %s", library, why ? why : "no entry in it");
     return false;
   }
-  char *out = NULL, *fault = NULL;
-  if (!emit(kernels, nkernels, image, options, output, &out, size, &fault)) {
+  char *fault = NULL;
+  if (!emit(kernels, nkernels, image, options, output, out, &fault)) {
     *error = arena_strdup(arena, fault);
     free(fault);
     return false;
   }
-  void *mine = arena_alloc(arena, *size + 1);
-  memcpy(mine, out, *size + 1);
-  free(out);
-  *bytes = mine;
+  for (uint32_t i = 0; i < out->npieces; i++) {
+    CodegenPiece *p = &out->piece[i];
+    void *mine = arena_alloc(arena, p->size + 1);
+    memcpy(mine, p->bytes, p->size);
+    free((void *)p->bytes);
+    p->bytes = mine;
+  }
   return true;
 }

@@ -19,13 +19,27 @@ typedef struct CodegenImage {
   size_t size;
 } CodegenImage;
 
-/* Emits one module: every kernel as a local function, `dtm_kernels` (table of their addresses, in
- * order), `dtm_kernels_count` (u64), `dtm_cpu_features` (NUL-terminated "+avx2,..." that the code
- * needs), and the image when not NULL. *bytes lives in `arena`. On failure returns false with
- * *error (in `arena`): no such CPU, LLVM cannot be loaded. */
+/* What came out: objects to link together, or one text. */
+typedef struct CodegenPiece {
+  const void *bytes;
+  size_t size;
+} CodegenPiece;
+
+enum { CODEGEN_MAX_PIECES = 8 };
+
+typedef struct CodegenResult {
+  CodegenPiece piece[CODEGEN_MAX_PIECES];
+  uint32_t npieces;
+} CodegenResult;
+
+/* Emits every kernel as a hidden function, `dtm_kernels` (table of their addresses, in order),
+ * `dtm_kernels_count` (u64), `dtm_cpu_features` (NUL-terminated "+avx2,..." that the code needs),
+ * and the image when not NULL. Objects are made by several threads, into pieces that depend on the
+ * kernels only: the same input gives the same bytes on any machine. Bytes live in `arena`. On
+ * failure returns false with *error (in `arena`): no such CPU, LLVM cannot be loaded. */
 bool codegen_emit(Arena *arena, Kernel *const *kernels, uint32_t nkernels,
                   const CodegenImage *image, const CodegenOptions *options, CodegenOutput output,
-                  const void **bytes, size_t *size, const char **error);
+                  CodegenResult *out, const char **error);
 
 /* The kernel function type. */
 typedef void KernelFn(void *const *bufs, const int64_t *ints, int64_t begin, int64_t end);

@@ -1,9 +1,9 @@
 /* link: see link.h.
  *
- * The linker driver runs as a child with its output captured; the executable is written beside its
- * final place and renamed, so a failed link leaves what was there before. The runtime library is
- * found relative to the running compiler: lib/dtm beside its bin folder, as in the build tree and
- * in an installation.
+ * The linker driver runs as a child with its output captured; objects and executable are written
+ * into a folder beside its final place, and the latter renamed, so a failed link leaves what was
+ * there before. The runtime library is found relative to the running compiler: lib/dtm beside its
+ * bin folder, as in the build tree and in an installation.
  */
 #include "codegen/link.h"
 
@@ -142,16 +142,24 @@ static int run_captured(Arena *arena, char *const *argv, const char **text) {
   return pid < 0 ? -1 : WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Libraries come from the system's folders; where the linker finds only one with its version in the
- * name (no development package), that one does. */
-static bool run_link(Arena *arena, const char *const *driver, uint32_t ndriver, const char *object,
-                     const char *runtime, const char *out, const char **error) {
-  const char *argv[32 + NLIBRARIES];
+/* What is in the folder of temporary files. */
+typedef struct Workplace {
+  const char *object[CODEGEN_MAX_PIECES], *executable;
+  uint32_t nobjects;
+} Workplace;
+
+/* Libraries come from the system's folders. What they in turn need is looked up when the program
+ * starts; reading it here would take the linker longer than all the rest. */
+static bool run_link(Arena *arena, const char *const *driver, uint32_t ndriver, const Workplace *w,
+                     const char *runtime, const char **error) {
+  const char *argv[32 + NLIBRARIES + CODEGEN_MAX_PIECES];
   uint32_t n = 0;
   for (uint32_t i = 0; i < ndriver; i++) argv[n++] = driver[i];
+  argv[n++] = "-Wl,--allow-shlib-undefined";
+  if (ndriver == 1 && find_program(arena, "ld.lld")) argv[n++] = "-fuse-ld=lld"; /* the fastest */
   argv[n++] = "-o";
-  argv[n++] = out;
-  argv[n++] = object;
+  argv[n++] = w->executable;
+  for (uint32_t i = 0; i < w->nobjects; i++) argv[n++] = w->object[i];
   argv[n++] = runtime;
   for (uint32_t i = 0; i < NLIBRARIES; i++) argv[n++] = libraries[i];
   argv[n] = NULL;
@@ -165,7 +173,20 @@ static bool run_link(Arena *arena, const char *const *driver, uint32_t ndriver, 
   return false;
 }
 
-bool link_executable(Arena *arena, const void *object, size_t size, const LinkOptions *options,
+static bool write_object(Arena *arena, const CodegenPiece *piece, const char *path,
+                         const char **error) {
+  int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+  bool ok = fd >= 0 && write_all(fd, piece->bytes, piece->size);
+  int wrong = errno;
+  if (fd >= 0 && close(fd) && ok) {
+    ok = false;
+    wrong = errno;
+  }
+  if (!ok) *error = arena_printf(arena, "cannot write %s: %s", path, strerror(wrong));
+  return ok;
+}
+
+bool link_executable(Arena *arena, const CodegenResult *objects, const LinkOptions *options,
                      const char **error) {
   enum { MAX_DRIVER = 16 };
   const char *driver[MAX_DRIVER];
@@ -178,24 +199,24 @@ bool link_executable(Arena *arena, const void *object, size_t size, const LinkOp
                           S_ISDIR(s.st_mode) ? "a folder" : "a device");
     return false;
   }
-  char *object_path = arena_printf(arena, "%s.XXXXXX.o", options->output);
-  int fd = mkstemps(object_path, 2);
-  if (fd < 0) {
+  char *dir = arena_printf(arena, "%s.XXXXXX", options->output);
+  if (!mkdtemp(dir)) {
     *error = arena_printf(arena, "cannot write %s: %s", options->output, strerror(errno));
     return false;
   }
-  const char *temporary = arena_printf(arena, "%.*s", (int)strlen(object_path) - 2, object_path);
-  bool ok = write_all(fd, object, size);
-  if (close(fd) || !ok) {
-    *error = arena_printf(arena, "cannot write %s: %s", object_path, strerror(errno));
-    ok = false;
+  Workplace w = {.executable = arena_printf(arena, "%s/out", dir)};
+  bool ok = true;
+  for (uint32_t i = 0; ok && i < objects->npieces; i++) {
+    w.object[w.nobjects] = arena_printf(arena, "%s/%u.o", dir, i);
+    ok = write_object(arena, &objects->piece[i], w.object[w.nobjects++], error);
   }
-  if (ok) ok = run_link(arena, driver, ndriver, object_path, runtime, temporary, error);
-  if (ok && rename(temporary, options->output)) {
+  if (ok) ok = run_link(arena, driver, ndriver, &w, runtime, error);
+  if (ok && rename(w.executable, options->output)) {
     *error = arena_printf(arena, "cannot write %s: %s", options->output, strerror(errno));
     ok = false;
   }
-  unlink(object_path);
-  if (!ok) unlink(temporary);
+  for (uint32_t i = 0; i < w.nobjects; i++) unlink(w.object[i]);
+  if (!ok) unlink(w.executable);
+  rmdir(dir);
   return ok;
 }

@@ -1,8 +1,8 @@
-/* link: an object file and the runtime library become an executable. */
+/* link: object files and the runtime library become an executable. */
 #ifndef DTM_CODEGEN_LINK_H
 #define DTM_CODEGEN_LINK_H
 
-#include "base/arena.h"
+#include "codegen/codegen.h"
 
 typedef struct LinkOptions {
   const char *output;      /* path of the executable; replaced only when linking succeeded */
@@ -10,9 +10,9 @@ typedef struct LinkOptions {
   const char *cc;          /* linker driver; NULL = $CC, else cc, gcc, clang in PATH */
 } LinkOptions;
 
-/* Links `object` (bytes of an ELF object). False with *error (in `arena`) saying what is missing or
- * what the linker said. */
-bool link_executable(Arena *arena, const void *object, size_t size, const LinkOptions *options,
+/* Links the objects. False with *error (in `arena`) saying what is missing or what the linker said.
+ */
+bool link_executable(Arena *arena, const CodegenResult *objects, const LinkOptions *options,
                      const char **error);
 
 #endif

@@ -4,10 +4,10 @@
 
 #include "codegen/codegen.h"
 
-/* As codegen_emit; *bytes and *error are malloc'ed. */
+/* As codegen_emit; bytes and *error are malloc'ed. */
 typedef bool LlvmEmitFn(Kernel *const *kernels, uint32_t nkernels, const CodegenImage *image,
-                        const CodegenOptions *options, CodegenOutput output, char **bytes,
-                        size_t *size, char **error);
+                        const CodegenOptions *options, CodegenOutput output, CodegenResult *out,
+                        char **error);
 LlvmEmitFn dtm_llvm_emit;
 
 #endif

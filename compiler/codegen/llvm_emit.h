@@ -34,11 +34,11 @@ typedef struct KernelEmitter {
   LLVMValueRef *place;    /* per plain access of the vector that is being emitted: its address */
   bool *uniform;          /* per instruction: the same for every element of the vector dim */
   LLVMValueRef index[KERNEL_MAX_DIMS]; /* loop indices; VEC: index of lane 0 */
-  LLVMValueRef chunk;                  /* number of the chunk, or NULL */
-  LLVMValueRef mask;                   /* in a vector loop: lanes in range */
-  LLVMValueRef rest;                   /* elements from lane 0 to the end of the vector dim */
-  uint32_t lanes;                      /* of the code being emitted */
-  uint32_t vec;                        /* the VEC dim, or KERNEL_MAX_DIMS */
+  LLVMValueRef chunk, block; /* number of the chunk; of the block of the vector dim; or NULL */
+  LLVMValueRef mask;         /* in a vector loop: lanes in range */
+  LLVMValueRef rest;         /* elements from lane 0 to the end of the vector dim */
+  uint32_t lanes;            /* of the code being emitted */
+  uint32_t vec;              /* the VEC dim, or KERNEL_MAX_DIMS */
 } KernelEmitter;
 
 /* --- llvm_type.c: types, constants, vectors ---- */
@@ -63,6 +63,7 @@ LLVMValueRef ll_alloca(KernelEmitter *ke, LLVMTypeRef type); /* in the entry blo
 
 /* --- llvm_math.c: elementary functions of f32 and f64, scalar or vector ---- */
 LLVMValueRef ll_math(Emitter *e, Op op, LLVMValueRef x, LLVMValueRef y);
+bool ll_is_elementary(Op op); /* ll_math has it */
 /* Calls a libm function element by element; n arguments. */
 LLVMValueRef ll_libm(Emitter *e, const char *name, LLVMValueRef *args, uint32_t n);
 
@@ -101,7 +102,24 @@ LLVMValueRef ll_plain_load(KernelEmitter *ke, LLVMValueRef p, DType storage, boo
 void ll_plain_store(KernelEmitter *ke, LLVMValueRef p, LLVMValueRef bits, DType storage,
                     bool partial);
 
+/* --- llvm_block.c ---- */
+typedef struct Loop {
+  LLVMBasicBlockRef header, exit;
+  LLVMValueRef index, step;
+} Loop;
+/* for index = lo; index < hi; index += step. Emission goes on in the body; then behind the loop. */
+Loop ll_loop_begin(KernelEmitter *ke, LLVMValueRef lo, LLVMValueRef hi, LLVMValueRef step,
+                   const char *name);
+void ll_loop_end(KernelEmitter *ke, Loop *l);
+LLVMBasicBlockRef ll_new_block(KernelEmitter *ke, const char *name);
+LLVMValueRef ll_extent(KernelEmitter *ke, uint32_t dim);
+/* Within an accumulator's address the first ROW dim counts chunks; `saved` gets the indices. */
+void ll_rows_to_chunk(KernelEmitter *ke, LLVMValueRef saved[KERNEL_MAX_DIMS]);
+/* All blocks in order, the vector dim from lo to hi. */
+void ll_blocks(KernelEmitter *ke, LLVMValueRef lo, LLVMValueRef hi);
+
 /* --- llvm_kernel.c ---- */
-LLVMValueRef ll_kernel(Emitter *e, const Kernel *k);
+void ll_kernel(Emitter *e, const Kernel *k);
+LLVMValueRef ll_declare_kernel(Emitter *e, const Kernel *k); /* defined in this module or another */
 
 #endif

@@ -1,7 +1,5 @@
-/* One kernel as an LLVM function: the loop nest that kernel.h describes.
- *
- * Accumulators are stack slots that SROA turns into registers. Values that do not vary along the
- * vector dim are computed once, before the vector loop.
+/* One kernel as an LLVM function: tasks, the rows of a task and what they add up; the blocks within
+ * are llvm_block.c's. The loop nest is the one kernel.h describes.
  */
 #include "codegen/llvm_emit.h"
 
@@ -10,364 +8,8 @@
 
 typedef LLVMValueRef V;
 
-typedef struct Loop {
-  LLVMBasicBlockRef header, exit;
-  V index, step;
-} Loop;
-
-static LLVMBasicBlockRef new_block(KernelEmitter *ke, const char *name) {
-  return LLVMAppendBasicBlockInContext(ke->e->context, ke->function, name);
-}
-
-/* for index = lo; index < hi; index += step. Emission goes on in the body. */
-static Loop loop_begin(KernelEmitter *ke, V lo, V hi, V step, const char *name) {
-  LLVMBuilderRef b = ke->e->builder;
-  LLVMBasicBlockRef before = LLVMGetInsertBlock(b), body;
-  Loop l = {.header = new_block(ke, name), .step = step};
-  body = new_block(ke, "body");
-  l.exit = new_block(ke, "done");
-  LLVMBuildBr(b, l.header);
-  LLVMPositionBuilderAtEnd(b, l.header);
-  l.index = LLVMBuildPhi(b, ll_int(ke->e, 64, 1), "");
-  LLVMAddIncoming(l.index, &lo, &before, 1);
-  LLVMBuildCondBr(b, LLVMBuildICmp(b, LLVMIntSLT, l.index, hi, ""), body, l.exit);
-  LLVMPositionBuilderAtEnd(b, body);
-  return l;
-}
-
-static void loop_end(KernelEmitter *ke, Loop *l) {
-  LLVMBuilderRef b = ke->e->builder;
-  V next = LLVMBuildAdd(b, l->index, l->step, "");
-  LLVMBasicBlockRef latch = LLVMGetInsertBlock(b);
-  LLVMAddIncoming(l->index, &next, &latch, 1);
-  LLVMBuildBr(b, l->header);
-  LLVMPositionBuilderAtEnd(b, l->exit);
-}
-
-/* if cond { ... }: returns the block after it. */
-static LLVMBasicBlockRef if_begin(KernelEmitter *ke, V cond) {
-  LLVMBasicBlockRef then = new_block(ke, "then"), after = new_block(ke, "after");
-  LLVMBuildCondBr(ke->e->builder, cond, then, after);
-  LLVMPositionBuilderAtEnd(ke->e->builder, then);
-  return after;
-}
-
-static void if_end(KernelEmitter *ke, LLVMBasicBlockRef after) {
-  LLVMBuildBr(ke->e->builder, after);
-  LLVMPositionBuilderAtEnd(ke->e->builder, after);
-}
-
-static V extent_of(KernelEmitter *ke, uint32_t d) {
-  return ll_kint(ke, ke->k->dims[d].extent);
-}
-
 static V smaller(KernelEmitter *ke, V a, V b) {
   return ll_intrinsic(ke->e, "llvm.smin", (V[]){a, b}, 2);
-}
-
-/* --- instructions ---- */
-
-static bool has_value(const KInstr *in) {
-  return in->kind != K_STORE && in->kind != K_ACCUM;
-}
-
-static bool ref_uniform(const KernelEmitter *ke, KRef ref, const KBlock *block) {
-  if (!ref) return true;
-  uint32_t i = ref - 1;
-  return i < block->first || ke->k->instrs[i].kind == K_REDUCE || ke->uniform[i];
-}
-
-static void find_uniform(KernelEmitter *ke, const KBlock *block) {
-  for (uint32_t i = block->first; i < block->first + block->count; i++) {
-    const KInstr *in = &ke->k->instrs[i];
-    bool u = has_value(in) && in->kind != K_REDUCE && ref_uniform(ke, in->a, block) &&
-             ref_uniform(ke, in->b, block) && ref_uniform(ke, in->c, block);
-    if (in->kind == K_LOAD || in->kind == K_INDEX) u = u && in->access.stride[ke->vec] == KINT_ZERO;
-    ke->uniform[i] = u;
-  }
-}
-
-static V operand(KernelEmitter *ke, KRef ref) {
-  if (!ref) return NULL;
-  const KInstr *def = &ke->k->instrs[ref - 1];
-  if (def->kind != K_REDUCE) return ke->value[ref - 1];
-  return LLVMBuildLoad2(ke->e->builder, ll_element(ke->e, (DType)def->type), ke->total[ref - 1],
-                        "");
-}
-
-static V wide_operand(KernelEmitter *ke, KRef ref) {
-  V v = operand(ke, ref);
-  return v ? ll_splat(ke->e, v, ke->lanes) : NULL;
-}
-
-static DType type_of(const KernelEmitter *ke, KRef ref) {
-  return ref ? (DType)ke->k->instrs[ref - 1].type : DT_NONE;
-}
-
-static V emit_const(KernelEmitter *ke, const KInstr *in) {
-  LLVMTypeRef t = ll_element(ke->e, (DType)in->type);
-  return dtype_is_float((DType)in->type) ? ll_const_f(t, in->imm.f) : ll_const_i(t, in->imm.i);
-}
-
-static void emit_reduce(KernelEmitter *ke, uint32_t i, const KInstr *in) {
-  LLVMBuilderRef b = ke->e->builder;
-  ReduceOp op = (ReduceOp)in->reduce;
-  DType type = (DType)in->type;
-  V v = wide_operand(ke, in->a);
-  v = ll_select(ke->e, ke->mask, v, ll_neutral(ke->e, op, type, ke->lanes));
-  V old = LLVMBuildLoad2(b, ll_type(ke->e, type, ke->lanes), ke->lane_sum[i], "");
-  LLVMBuildStore(b, ll_combine(ke->e, op, type, old, v), ke->lane_sum[i]);
-}
-
-/* Within an accumulator's address the first ROW dim counts chunks. */
-static void rows_to_chunk(KernelEmitter *ke, V saved[KERNEL_MAX_DIMS]) {
-  bool first = true;
-  memcpy(saved, ke->index, sizeof ke->index);
-  for (uint32_t d = 0; d < ke->k->ndims; d++) {
-    if (ke->k->dims[d].role != KDIM_ROW) continue;
-    ke->index[d] = first ? ke->chunk : NULL;
-    first = false;
-  }
-}
-
-static void emit_accum(KernelEmitter *ke, const KInstr *in) {
-  V saved[KERNEL_MAX_DIMS];
-  rows_to_chunk(ke, saved);
-  KInstr memory = {.kind = K_LOAD, .type = in->type, .access = in->access};
-  V old = ll_splat(ke->e, ll_load(ke, &memory, NULL, NULL), ke->lanes);
-  V now = ll_combine(ke->e, (ReduceOp)in->reduce, (DType)in->type, old, wide_operand(ke, in->a));
-  ll_store(ke, &in->access, (DType)in->type, now, NULL);
-  memcpy(ke->index, saved, sizeof ke->index);
-}
-
-static V emit_random(KernelEmitter *ke, const KInstr *in) {
-  LLVMBuilderRef b = ke->e->builder;
-  LLVMTypeRef i64 = ll_int(ke->e, 64, 1);
-  V one = ll_i64(ke->e, 1), block = ke->bufs[in->access.buf];
-  V seed = LLVMBuildLoad2(b, i64, block, "");
-  V step = LLVMBuildLoad2(b, i64, LLVMBuildGEP2(b, i64, block, &one, 1, ""), "");
-  return ll_random(ke->e, (KRandom)in->random, seed, ll_kint(ke, in->access.offset), step,
-                   operand(ke, in->a));
-}
-
-/* Lanes of an instruction: 1 where all its operands are single. */
-static V emit_point(KernelEmitter *ke, const KInstr *in) {
-  V x[3] = {operand(ke, in->a), operand(ke, in->b), operand(ke, in->c)};
-  uint32_t lanes = 1;
-  for (int i = 0; i < 3; i++)
-    if (x[i] && ll_lanes(x[i]) > lanes) lanes = ll_lanes(x[i]);
-  for (int i = 0; i < 3; i++)
-    if (x[i]) x[i] = ll_splat(ke->e, x[i], lanes);
-  return ll_point(ke->e, in, type_of(ke, in->a), x[0], x[1], x[2]);
-}
-
-static V emit_cast(KernelEmitter *ke, const KInstr *in) {
-  DType to = in->via ? (DType)in->via : (DType)in->type;
-  return ll_cast(ke->e, operand(ke, in->a), type_of(ke, in->a), to);
-}
-
-static void emit_instr(KernelEmitter *ke, uint32_t i) {
-  const KInstr *in = &ke->k->instrs[i];
-  switch ((KKind)in->kind) {
-  case K_NONE:
-    break;
-  case K_CONST:
-    ke->value[i] = emit_const(ke, in);
-    break;
-  case K_INDEX:
-    ke->value[i] = ll_indices(ke, &in->access);
-    break;
-  case K_LOAD:
-    ke->value[i] = ll_load(ke, in, operand(ke, in->a), operand(ke, in->b));
-    break;
-  case K_POINT:
-    ke->value[i] = emit_point(ke, in);
-    break;
-  case K_CAST:
-    ke->value[i] = emit_cast(ke, in);
-    break;
-  case K_REDUCE:
-    emit_reduce(ke, i, in);
-    break;
-  case K_STORE:
-    ll_store(ke, &in->access, (DType)ke->k->bufs[in->access.buf].dtype, operand(ke, in->a),
-             operand(ke, in->b));
-    break;
-  case K_ACCUM:
-    emit_accum(ke, in);
-    break;
-  case K_RANDOM:
-    ke->value[i] = emit_random(ke, in);
-    break;
-  }
-}
-
-/* if whole { } else { }: begins the first half; `other` gets the block of the second. */
-static LLVMBasicBlockRef split_begin(KernelEmitter *ke, V whole, LLVMBasicBlockRef *other) {
-  LLVMBasicBlockRef yes = new_block(ke, "whole"), join = new_block(ke, "joined");
-  *other = new_block(ke, "partial");
-  LLVMBuildCondBr(ke->e->builder, whole, yes, *other);
-  LLVMPositionBuilderAtEnd(ke->e->builder, yes);
-  return join;
-}
-
-static bool plain(const KernelEmitter *ke, uint32_t i) {
-  return !ke->uniform[i] && ll_is_plain(ke, &ke->k->instrs[i]);
-}
-
-static DType storage_of(const KernelEmitter *ke, uint32_t i) {
-  return (DType)ke->k->bufs[ke->k->instrs[i].access.buf].dtype;
-}
-
-static void find_places(KernelEmitter *ke, const KBlock *block) {
-  for (uint32_t i = block->first; i < block->first + block->count; i++) {
-    const KInstr *in = &ke->k->instrs[i];
-    if (!plain(ke, i)) continue;
-    V saved[KERNEL_MAX_DIMS];
-    memcpy(saved, ke->index, sizeof ke->index);
-    if (in->kind == K_ACCUM) rows_to_chunk(ke, saved);
-    ke->place[i] =
-        ll_plain_pointer(ke, &in->access, in->kind == K_LOAD ? operand(ke, in->a) : NULL);
-    memcpy(ke->index, saved, sizeof ke->index);
-  }
-}
-
-/* All plain loads, and what accumulators hold, under one branch. */
-static void load_plain(KernelEmitter *ke, const KBlock *block, V whole) {
-  LLVMBuilderRef b = ke->e->builder;
-  LLVMBasicBlockRef from[2], other, join;
-  uint32_t end = block->first + block->count, n = 0;
-  for (uint32_t i = block->first; i < end; i++)
-    n += plain(ke, i) && ke->k->instrs[i].kind != K_STORE;
-  if (!n) return;
-  V *loaded = ke->value + ke->k->ninstrs; /* scratch: whole, partial per instruction */
-  join = split_begin(ke, whole, &other);
-  for (int half = 0; half < 2; half++) {
-    if (half) LLVMPositionBuilderAtEnd(b, other);
-    for (uint32_t i = block->first; i < end; i++)
-      if (plain(ke, i) && ke->k->instrs[i].kind != K_STORE)
-        loaded[2 * i + half] = ll_plain_load(ke, ke->place[i], storage_of(ke, i), half == 1);
-    from[half] = LLVMGetInsertBlock(b);
-    LLVMBuildBr(b, join);
-  }
-  LLVMPositionBuilderAtEnd(b, join);
-  for (uint32_t i = block->first; i < end; i++) {
-    if (!plain(ke, i) || ke->k->instrs[i].kind == K_STORE) continue;
-    ke->value[i] = LLVMBuildPhi(b, LLVMTypeOf(loaded[2 * i]), "");
-    LLVMAddIncoming(ke->value[i], loaded + 2 * i, from, 2);
-  }
-  for (uint32_t i = block->first; i < end; i++)
-    if (plain(ke, i) && ke->k->instrs[i].kind != K_STORE)
-      ke->value[i] = ll_decode(ke->e, ke->value[i], storage_of(ke, i));
-}
-
-/* Everything else in order; what plain stores and accumulators write is left in value[]. */
-static void compute_varying(KernelEmitter *ke, const KBlock *block) {
-  for (uint32_t i = block->first; i < block->first + block->count; i++) {
-    const KInstr *in = &ke->k->instrs[i];
-    if (ke->uniform[i] || (in->kind == K_LOAD && plain(ke, i))) continue;
-    if (!plain(ke, i)) {
-      emit_instr(ke, i);
-      continue;
-    }
-    V v = wide_operand(ke, in->a);
-    if (in->kind == K_ACCUM)
-      v = ll_combine(ke->e, (ReduceOp)in->reduce, (DType)in->type, ke->value[i], v);
-    ke->value[i] = ll_encode(ke->e, v, storage_of(ke, i));
-  }
-}
-
-static void store_plain(KernelEmitter *ke, const KBlock *block, V whole) {
-  LLVMBuilderRef b = ke->e->builder;
-  LLVMBasicBlockRef other, join;
-  uint32_t end = block->first + block->count, n = 0;
-  for (uint32_t i = block->first; i < end; i++)
-    n += plain(ke, i) && ke->k->instrs[i].kind != K_LOAD;
-  if (!n) return;
-  join = split_begin(ke, whole, &other);
-  for (int half = 0; half < 2; half++) {
-    if (half) LLVMPositionBuilderAtEnd(b, other);
-    for (uint32_t i = block->first; i < end; i++)
-      if (plain(ke, i) && ke->k->instrs[i].kind != K_LOAD)
-        ll_plain_store(ke, ke->place[i], ke->value[i], storage_of(ke, i), half == 1);
-    LLVMBuildBr(b, join);
-  }
-  LLVMPositionBuilderAtEnd(b, join);
-}
-
-/* The vector dim from lo to hi. Arithmetic is emitted once, for whole vectors and the last, partial
- * one alike: only loads and stores differ, and the branch between them is always foreseen. Stores
- * come after all that reads. */
-static void emit_vector_loop(KernelEmitter *ke, const KBlock *block, V lo, V hi) {
-  Emitter *e = ke->e;
-  LLVMBuilderRef b = e->builder;
-  uint32_t lanes = kernel_lanes(ke->k);
-  LLVMBasicBlockRef after = if_begin(ke, LLVMBuildICmp(b, LLVMIntSLT, lo, hi, ""));
-  for (uint32_t i = block->first; i < block->first + block->count; i++)
-    if (ke->uniform[i]) emit_instr(ke, i);
-  ke->lanes = lanes;
-  Loop l = loop_begin(ke, lo, hi, ll_i64(e, lanes), "vector");
-  ke->index[ke->vec] = l.index;
-  ke->rest = LLVMBuildSub(b, hi, l.index, "");
-  V whole = LLVMBuildICmp(b, LLVMIntSGE, ke->rest, ll_i64(e, lanes), "");
-  find_places(ke, block);
-  load_plain(ke, block, whole);
-  ke->mask = ll_lane_mask(ke);
-  compute_varying(ke, block);
-  store_plain(ke, block, whole);
-  ke->mask = ke->rest = NULL;
-  ke->index[ke->vec] = NULL;
-  ke->lanes = 1;
-  loop_end(ke, &l);
-  if_end(ke, after);
-}
-
-static void emit_inner(KernelEmitter *ke, const KBlock *block, uint32_t d, V lo, V hi) {
-  while (d < ke->vec && ke->k->dims[d].role != KDIM_INNER) d++;
-  if (d >= ke->vec) {
-    emit_vector_loop(ke, block, lo, hi);
-    return;
-  }
-  Loop l = loop_begin(ke, ll_i64(ke->e, 0), extent_of(ke, d), ll_i64(ke->e, 1), "inner");
-  ke->index[d] = l.index;
-  emit_inner(ke, block, d + 1, lo, hi);
-  ke->index[d] = NULL;
-  loop_end(ke, &l);
-}
-
-static void emit_loop_block(KernelEmitter *ke, const KBlock *block, V lo, V hi) {
-  Emitter *e = ke->e;
-  uint32_t end = block->first + block->count;
-  find_uniform(ke, block);
-  for (uint32_t i = block->first; i < end; i++) {
-    const KInstr *in = &ke->k->instrs[i];
-    if (in->kind != K_REDUCE) continue;
-    V neutral = ll_neutral(e, (ReduceOp)in->reduce, (DType)in->type, kernel_lanes(ke->k));
-    LLVMBuildStore(e->builder, neutral, ke->lane_sum[i]);
-  }
-  emit_inner(ke, block, 0, lo, hi);
-  for (uint32_t i = block->first; i < end; i++) {
-    const KInstr *in = &ke->k->instrs[i];
-    if (in->kind != K_REDUCE) continue;
-    V v = LLVMBuildLoad2(e->builder, ll_type(e, (DType)in->type, kernel_lanes(ke->k)),
-                         ke->lane_sum[i], "");
-    v = ll_fold(e, (ReduceOp)in->reduce, (DType)in->type, v);
-    LLVMBuildStore(e->builder, v, ke->total[i]);
-  }
-}
-
-static void emit_blocks(KernelEmitter *ke, V lo, V hi) {
-  for (uint32_t i = 0; i < ke->k->nblocks; i++) {
-    const KBlock *block = &ke->k->blocks[i];
-    if (block->loop) {
-      emit_loop_block(ke, block, lo, hi);
-      continue;
-    }
-    for (uint32_t j = block->first; j < block->first + block->count; j++) {
-      ke->uniform[j] = true;
-      emit_instr(ke, j);
-    }
-  }
 }
 
 /* --- rows and tasks ---- */
@@ -383,7 +25,7 @@ static void decompose(KernelEmitter *ke, KDimRole role, V linear) {
       ke->index[d] = linear;
       break;
     }
-    V n = extent_of(ke, d);
+    V n = ll_extent(ke, d);
     ke->index[d] = LLVMBuildURem(b, linear, n, "");
     linear = LLVMBuildUDiv(b, linear, n, "");
   }
@@ -393,7 +35,7 @@ static void decompose(KernelEmitter *ke, KDimRole role, V linear) {
 static void init_accumulators(KernelEmitter *ke, V vec_extent) {
   Emitter *e = ke->e;
   V saved[KERNEL_MAX_DIMS];
-  rows_to_chunk(ke, saved);
+  ll_rows_to_chunk(ke, saved);
   for (uint32_t n = 0; n < ke->k->nblocks; n++) {
     const KBlock *block = &ke->k->blocks[n];
     for (uint32_t i = block->first; i < block->first + block->count; i++) {
@@ -404,12 +46,12 @@ static void init_accumulators(KernelEmitter *ke, V vec_extent) {
       uint32_t nloops = 0;
       for (uint32_t d = 0; block->loop && d < ke->k->ndims; d++) {
         if (ke->k->dims[d].role < KDIM_INNER) continue;
-        V hi = d == ke->vec ? vec_extent : extent_of(ke, d);
-        loops[nloops] = loop_begin(ke, ll_i64(e, 0), hi, ll_i64(e, 1), "neutral");
+        V hi = d == ke->vec ? vec_extent : ll_extent(ke, d);
+        loops[nloops] = ll_loop_begin(ke, ll_i64(e, 0), hi, ll_i64(e, 1), "neutral");
         ke->index[d] = loops[nloops++].index;
       }
       ll_store(ke, &in->access, (DType)in->type, neutral, NULL);
-      while (nloops) loop_end(ke, &loops[--nloops]);
+      while (nloops) ll_loop_end(ke, &loops[--nloops]);
       for (uint32_t d = 0; d < ke->k->ndims; d++)
         if (ke->k->dims[d].role >= KDIM_INNER) ke->index[d] = NULL;
     }
@@ -421,21 +63,21 @@ static void emit_rows(KernelEmitter *ke, V vec_extent) {
   LLVMBuilderRef b = ke->e->builder;
   V rows = ll_i64(ke->e, 1);
   for (uint32_t d = 0; d < ke->k->ndims; d++)
-    if (ke->k->dims[d].role == KDIM_ROW) rows = LLVMBuildMul(b, rows, extent_of(ke, d), "");
+    if (ke->k->dims[d].role == KDIM_ROW) rows = LLVMBuildMul(b, rows, ll_extent(ke, d), "");
   V size = ll_kint(ke, ke->k->chunk_rows), lo = LLVMBuildMul(b, ke->chunk, size, "");
   V hi = smaller(ke, LLVMBuildAdd(b, lo, size, ""), rows);
   init_accumulators(ke, vec_extent);
-  Loop l = loop_begin(ke, lo, hi, ll_i64(ke->e, 1), "row");
+  Loop l = ll_loop_begin(ke, lo, hi, ll_i64(ke->e, 1), "row");
   decompose(ke, KDIM_ROW, l.index);
-  emit_blocks(ke, ll_i64(ke->e, 0), vec_extent);
-  loop_end(ke, &l);
+  ll_blocks(ke, ll_i64(ke->e, 0), vec_extent);
+  ll_loop_end(ke, &l);
 }
 
 static void emit_task(KernelEmitter *ke, V task) {
   Emitter *e = ke->e;
   LLVMBuilderRef b = e->builder;
   const Kernel *k = ke->k;
-  V vec_extent = ke->vec < k->ndims ? extent_of(ke, ke->vec) : ll_i64(e, 0);
+  V vec_extent = ke->vec < k->ndims ? ll_extent(ke, ke->vec) : ll_i64(e, 0);
   if (k->chunk_rows != KINT_ZERO) {
     V n = ll_kint(ke, k->nchunks);
     ke->chunk = LLVMBuildURem(b, task, n, "");
@@ -444,13 +86,14 @@ static void emit_task(KernelEmitter *ke, V task) {
   } else if (k->vec_block) {
     V size = ll_i64(e, k->vec_block), grid = ll_i64(e, 1);
     for (uint32_t d = 0; d < k->ndims; d++)
-      if (k->dims[d].role == KDIM_GRID) grid = LLVMBuildMul(b, grid, extent_of(ke, d), "");
+      if (k->dims[d].role == KDIM_GRID) grid = LLVMBuildMul(b, grid, ll_extent(ke, d), "");
     decompose(ke, KDIM_GRID, LLVMBuildURem(b, task, grid, ""));
-    V lo = LLVMBuildMul(b, LLVMBuildUDiv(b, task, grid, ""), size, "");
-    emit_blocks(ke, lo, smaller(ke, LLVMBuildAdd(b, lo, size, ""), vec_extent));
+    ke->block = LLVMBuildUDiv(b, task, grid, "");
+    V lo = LLVMBuildMul(b, ke->block, size, "");
+    ll_blocks(ke, lo, smaller(ke, LLVMBuildAdd(b, lo, size, ""), vec_extent));
   } else {
     decompose(ke, KDIM_GRID, task);
-    emit_blocks(ke, ll_i64(e, 0), vec_extent);
+    ll_blocks(ke, ll_i64(e, 0), vec_extent);
   }
 }
 
@@ -476,10 +119,16 @@ static void set_attribute(Emitter *e, V function, const char *key, const char *v
   LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, a);
 }
 
-LLVMValueRef ll_kernel(Emitter *e, const Kernel *k) {
+LLVMValueRef ll_declare_kernel(Emitter *e, const Kernel *k) {
   LLVMTypeRef ptr = LLVMPointerTypeInContext(e->context, 0), i64 = ll_int(e, 64, 1);
   LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context),
                                       (LLVMTypeRef[]){ptr, ptr, i64, i64}, 4, 0);
+  LLVMValueRef f = LLVMAddFunction(e->module, k->name, type);
+  LLVMSetVisibility(f, LLVMHiddenVisibility); /* the table may lie in another object */
+  return f;
+}
+
+void ll_kernel(Emitter *e, const Kernel *k) {
   KernelEmitter ke = {.e = e, .k = k, .lanes = 1, .vec = KERNEL_MAX_DIMS};
   for (uint32_t d = 0; d < k->ndims; d++)
     if (k->dims[d].role == KDIM_VEC) ke.vec = d;
@@ -494,11 +143,10 @@ LLVMValueRef ll_kernel(Emitter *e, const Kernel *k) {
   ke.bufs = slots + 6 * n;
   ke.ints = ke.bufs + k->nbufs;
   ke.uniform = uniform;
-  ke.function = LLVMAddFunction(e->module, k->name, type);
-  LLVMSetLinkage(ke.function, LLVMInternalLinkage);
+  ke.function = ll_declare_kernel(e, k);
   set_attribute(e, ke.function, "prefer-vector-width", "512");
   set_attribute(e, ke.function, "tune-cpu", e->tune);
-  ke.entry = new_block(&ke, "entry");
+  ke.entry = ll_new_block(&ke, "entry");
   LLVMPositionBuilderAtEnd(e->builder, ke.entry);
   for (uint32_t i = 0; i < k->ninstrs; i++) {
     const KInstr *in = &k->instrs[i];
@@ -507,12 +155,11 @@ LLVMValueRef ll_kernel(Emitter *e, const Kernel *k) {
     ke.lane_sum[i] = ll_alloca(&ke, ll_type(e, (DType)in->type, kernel_lanes(k)));
   }
   load_arguments(&ke);
-  Loop l = loop_begin(&ke, LLVMGetParam(ke.function, 2), LLVMGetParam(ke.function, 3), ll_i64(e, 1),
-                      "task");
+  Loop l = ll_loop_begin(&ke, LLVMGetParam(ke.function, 2), LLVMGetParam(ke.function, 3),
+                         ll_i64(e, 1), "task");
   emit_task(&ke, l.index);
-  loop_end(&ke, &l);
+  ll_loop_end(&ke, &l);
   LLVMBuildRetVoid(e->builder);
   free(slots);
   free(uniform);
-  return ke.function;
 }

@@ -389,6 +389,14 @@ V ll_libm(Emitter *e, const char *name, V *args, uint32_t n) {
   return out;
 }
 
+bool ll_is_elementary(Op op) {
+  static const Op ops[] = {OP_EXP, OP_EXPM1, OP_LOG,   OP_LOG1P, OP_TANH, OP_SIN,
+                           OP_COS, OP_ATAN,  OP_ATAN2, OP_ERF,   OP_POW};
+  for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+    if (ops[i] == op) return true;
+  return false;
+}
+
 V ll_math(Emitter *e, Op op, V x, V y) {
   if (op == OP_EXP) return emit_exp(e, x);
   if (op == OP_EXPM1) return emit_expm1(e, x);

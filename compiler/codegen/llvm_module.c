@@ -1,4 +1,8 @@
-/* One module: kernels, their table, the image; passes; object, text or assembly.
+/* Modules: kernels, their table, the image; passes; object, text or assembly.
+ *
+ * An object is made in pieces, each a module of its own with the kernels dealt out to it, by as
+ * many threads as there are processors. How many pieces there are and what is in them depends on
+ * the kernels only. Text is one module.
  *
  * The instruction set is exactly a list of named features, kept in the object as
  * `dtm_cpu_features`, so that the program can check them when it starts.
@@ -8,10 +12,14 @@
 
 #include <llvm-c/Analysis.h>
 #include <llvm-c/Error.h>
+#include <llvm-c/Support.h>
 #include <llvm-c/Transforms/PassBuilder.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Features of x86 that the code may use. */
 static const char *const x86_features[] = {
@@ -100,24 +108,52 @@ static LLVMValueRef export(Emitter *e, const char *name, LLVMValueRef init) {
   return g;
 }
 
-static void emit_tables(Emitter *e, LLVMValueRef *functions, uint32_t n, const CodegenImage *image,
-                        const char *features) {
+/* What one thread after the other takes and makes. */
+typedef struct Piece {
+  Kernel **kernels; /* in their order */
+  uint32_t nkernels;
+  bool tables; /* it holds the tables and the image */
+  uint64_t weight;
+  CodegenPiece made;
+  char *error;
+} Piece;
+
+typedef struct Work {
+  Kernel *const *kernels; /* all */
+  uint32_t nkernels, npieces;
+  const CodegenImage *image;
+  const CodegenOptions *options;
+  CodegenOutput output;
+  Piece piece[CODEGEN_MAX_PIECES];
+  atomic_uint next;
+} Work;
+
+static LLVMValueRef find_kernel(Emitter *e, const Kernel *k) {
+  LLVMValueRef f = LLVMGetNamedFunction(e->module, k->name);
+  return f ? f : ll_declare_kernel(e, k);
+}
+
+static void emit_tables(Emitter *e, const Work *w, const char *features) {
   LLVMTypeRef ptr = LLVMPointerTypeInContext(e->context, 0);
-  LLVMValueRef none = LLVMConstNull(ptr);
-  export(e, "dtm_kernels", LLVMConstArray2(ptr, n ? functions : &none, n ? n : 1));
+  uint32_t n = w->nkernels;
+  LLVMValueRef *functions = calloc((size_t)n + 1, sizeof *functions);
+  if (!functions) abort();
+  for (uint32_t i = 0; i < n; i++) functions[i] = find_kernel(e, w->kernels[i]);
+  if (!n) functions[0] = LLVMConstNull(ptr);
+  export(e, "dtm_kernels", LLVMConstArray2(ptr, functions, n ? n : 1));
+  free(functions);
   export(e, "dtm_kernels_count", ll_i64(e, n));
   export(e, "dtm_cpu_features",
          LLVMConstStringInContext2(e->context, features, strlen(features), 0));
-  if (!image) return;
-  LLVMValueRef bytes = LLVMConstStringInContext2(e->context, image->data, image->size, 1);
+  if (!w->image) return;
+  LLVMValueRef bytes = LLVMConstStringInContext2(e->context, w->image->data, w->image->size, 1);
   LLVMSetAlignment(export(e, "dtm_image", bytes), 64);
-  export(e, "dtm_image_size", ll_i64(e, (int64_t)image->size));
+  export(e, "dtm_image_size", ll_i64(e, (int64_t)w->image->size));
 }
 
 /* Enough to clean up what the emitter leaves: stack slots to registers, equal subexpressions,
  * invariants out of loops. The vector shape is already chosen. */
-static const char passes[] =
-    "function(sroa,early-cse,instsimplify,loop-mssa(licm))";
+static const char passes[] = "function(sroa,early-cse,instsimplify,loop-mssa(licm))";
 
 static bool run_passes(Emitter *e, Target *t, const CodegenOptions *options, char **error) {
   char *message = NULL;
@@ -137,12 +173,11 @@ static bool run_passes(Emitter *e, Target *t, const CodegenOptions *options, cha
   return false;
 }
 
-static bool write_out(Emitter *e, Target *t, CodegenOutput output, char **bytes, size_t *size,
+static bool write_out(Emitter *e, Target *t, CodegenOutput output, CodegenPiece *made,
                       char **error) {
   if (output == CODEGEN_LLVM) {
     char *text = LLVMPrintModuleToString(e->module);
-    *bytes = copy_text(text);
-    *size = strlen(text);
+    *made = (CodegenPiece){copy_text(text), strlen(text)};
     LLVMDisposeMessage(text);
     return true;
   }
@@ -154,22 +189,19 @@ static bool write_out(Emitter *e, Target *t, CodegenOutput output, char **bytes,
     LLVMDisposeMessage(message);
     return false;
   }
-  *size = LLVMGetBufferSize(memory);
-  *bytes = malloc(*size + 1);
-  if (!*bytes) abort();
-  memcpy(*bytes, LLVMGetBufferStart(memory), *size);
-  (*bytes)[*size] = 0;
+  size_t size = LLVMGetBufferSize(memory);
+  char *bytes = malloc(size + 1);
+  if (!bytes) abort();
+  memcpy(bytes, LLVMGetBufferStart(memory), size);
+  bytes[size] = 0;
+  *made = (CodegenPiece){bytes, size};
   LLVMDisposeMemoryBuffer(memory);
   return true;
 }
 
-bool dtm_llvm_emit(Kernel *const *kernels, uint32_t nkernels, const CodegenImage *image,
-                   const CodegenOptions *options, CodegenOutput output, char **bytes, size_t *size,
-                   char **error) {
-  LLVMInitializeNativeTarget();
-  LLVMInitializeNativeAsmPrinter();
+static void emit_piece(const Work *w, Piece *p) {
   Target t = {.machine = NULL};
-  if (!choose_target(&t, options->march, error)) return false;
+  if (!choose_target(&t, w->options->march, &p->error)) return;
   Emitter e = {.context = LLVMContextCreate(),
                .tune = t.tune ? t.tune : "generic",
                .has_fma = lists(t.features, "fma")};
@@ -182,12 +214,9 @@ bool dtm_llvm_emit(Kernel *const *kernels, uint32_t nkernels, const CodegenImage
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(t.machine);
   LLVMSetTarget(e.module, triple);
   LLVMSetModuleDataLayout(e.module, layout);
-  LLVMValueRef *functions = calloc((size_t)nkernels + 1, sizeof *functions);
-  if (!functions) abort();
-  for (uint32_t i = 0; i < nkernels; i++) functions[i] = ll_kernel(&e, kernels[i]);
-  emit_tables(&e, functions, nkernels, image, t.features);
-  bool ok = run_passes(&e, &t, options, error) && write_out(&e, &t, output, bytes, size, error);
-  free(functions);
+  for (uint32_t i = 0; i < p->nkernels; i++) ll_kernel(&e, p->kernels[i]);
+  if (p->tables) emit_tables(&e, w, t.features);
+  if (run_passes(&e, &t, w->options, &p->error)) write_out(&e, &t, w->output, &p->made, &p->error);
   LLVMDisposeTargetData(layout);
   LLVMDisposeMessage(triple);
   LLVMDisposeBuilder(e.builder);
@@ -195,5 +224,122 @@ bool dtm_llvm_emit(Kernel *const *kernels, uint32_t nkernels, const CodegenImage
   LLVMContextDispose(e.context);
   LLVMDisposeTargetMachine(t.machine);
   if (t.tune) LLVMDisposeMessage(t.tune);
-  return ok;
+}
+
+/* When the library is loaded, since LLVM takes an option once. The combiner looks for shorter
+ * chains of operations that may be regrouped; floats may not, and it costs a seventh of the time.
+ */
+__attribute__((constructor)) static void set_options(void) {
+#if defined(__x86_64__)
+  static const char *const argv[] = {"dtmc", "-x86-machine-combiner=0"};
+  LLVMParseCommandLineOptions(2, argv, NULL);
+#endif
+}
+
+static void *emit_pieces(void *user) {
+  Work *w = user;
+  for (unsigned i; (i = atomic_fetch_add(&w->next, 1)) < w->npieces;) emit_piece(w, &w->piece[i]);
+  return NULL;
+}
+
+/* --- dealing out ---- */
+
+/* How long LLVM takes for a kernel, roughly, against one instruction. */
+static uint64_t weight_of(const Kernel *k) {
+  enum { FUNCTION = 10, ELEMENTARY = 12, UNIFORM = 60, NORMAL = 140 };
+  uint64_t n = FUNCTION;
+  for (uint32_t i = 0; i < k->ninstrs; i++) {
+    const KInstr *in = &k->instrs[i];
+    const OpInfo *info = in->kind == K_POINT ? op_info(in->op) : NULL;
+    n += in->kind == K_RANDOM ? (in->random == KRANDOM_NORMAL ? NORMAL : UNIFORM) : 1;
+    if (info && ll_is_elementary(in->op)) n += ELEMENTARY;
+  }
+  return n;
+}
+
+typedef struct Weighed {
+  uint64_t weight;
+  uint32_t index;
+} Weighed;
+
+static int heavy_first(const void *pa, const void *pb) {
+  const Weighed *a = pa, *b = pb;
+  if (a->weight != b->weight) return a->weight < b->weight ? 1 : -1;
+  return a->index < b->index ? -1 : a->index > b->index;
+}
+
+/* The heaviest first, each to the piece that has least. */
+static void deal_out(Work *w, Kernel **room) {
+  enum { KERNELS_PER_PIECE = 2 };
+  uint32_t n = w->nkernels, *piece_of = calloc((size_t)n + 1, sizeof *piece_of), at = 0;
+  Weighed *order = calloc((size_t)n + 1, sizeof *order);
+  if (!piece_of || !order) abort();
+  w->npieces = w->output == CODEGEN_OBJECT ? n / KERNELS_PER_PIECE : 1;
+  if (w->npieces > CODEGEN_MAX_PIECES) w->npieces = CODEGEN_MAX_PIECES;
+  if (w->npieces < 1) w->npieces = 1;
+  w->piece[0].tables = true;
+  for (uint32_t i = 0; i < n; i++) order[i] = (Weighed){weight_of(w->kernels[i]), i};
+  qsort(order, n, sizeof *order, heavy_first);
+  for (uint32_t i = 0; i < n; i++) {
+    uint32_t least = 0;
+    for (uint32_t j = 1; j < w->npieces; j++)
+      if (w->piece[j].weight < w->piece[least].weight) least = j;
+    w->piece[least].weight += order[i].weight;
+    piece_of[order[i].index] = least;
+  }
+  for (uint32_t j = 0; j < w->npieces; j++) {
+    Piece *p = &w->piece[j];
+    p->kernels = room + at;
+    for (uint32_t i = 0; i < n; i++)
+      if (piece_of[i] == j) p->kernels[p->nkernels++] = w->kernels[i];
+    at += p->nkernels;
+  }
+  free(piece_of);
+  free(order);
+}
+
+/* This thread and as many others as help. LLVM goes deep: the others get a stack like the first's.
+ */
+static void run_threads(Work *w) {
+  enum { STACK = 8 << 20 };
+  pthread_t thread[CODEGEN_MAX_PIECES];
+  uint32_t n = 0;
+  long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  pthread_attr_t attr;
+  pthread_attr_init(&attr);
+  pthread_attr_setstacksize(&attr, STACK);
+  while (n + 1 < w->npieces && n + 1 < processors &&
+         pthread_create(&thread[n], &attr, emit_pieces, w) == 0)
+    n++;
+  pthread_attr_destroy(&attr);
+  emit_pieces(w);
+  while (n) pthread_join(thread[--n], NULL);
+}
+
+bool dtm_llvm_emit(Kernel *const *kernels, uint32_t nkernels, const CodegenImage *image,
+                   const CodegenOptions *options, CodegenOutput output, CodegenResult *out,
+                   char **error) {
+  LLVMInitializeNativeTarget();
+  LLVMInitializeNativeAsmPrinter();
+  Work w = {.kernels = kernels,
+            .nkernels = nkernels,
+            .image = image,
+            .options = options,
+            .output = output};
+  Kernel **room = calloc((size_t)nkernels + 1, sizeof *room);
+  if (!room) abort();
+  deal_out(&w, room);
+  run_threads(&w);
+  *error = NULL;
+  out->npieces = w.npieces;
+  for (uint32_t i = 0; i < w.npieces; i++) {
+    out->piece[i] = w.piece[i].made;
+    if (*error)
+      free(w.piece[i].error);
+    else
+      *error = w.piece[i].error;
+  }
+  for (uint32_t i = 0; *error && i < w.npieces; i++) free((void *)out->piece[i].bytes);
+  free(room);
+  return !*error;
 }

@@ -76,13 +76,13 @@ static bool run_plan(Compilation *c) {
 }
 
 static bool emit_code(Compilation *c, CodegenOutput output, const CodegenImage *image,
-                      const void **bytes, size_t *size) {
+                      CodegenResult *out) {
   const Options *o = &c->session->options;
   CodegenOptions options = {.march = option_value(o, OPT_MARCH, NULL),
                             .verify = option_given(o, OPT_VERIFY)};
   const char *error = NULL;
   if (codegen_emit(&c->session->arena, c->kernels.kernels.data, c->kernels.kernels.len, image,
-                   &options, output, bytes, size, &error))
+                   &options, output, out, &error))
     return true;
   diag_emit(&c->session->sink, DIAG_CODEGEN, (Span){0}, "%s", error);
   return false;
@@ -90,14 +90,14 @@ static bool emit_code(Compilation *c, CodegenOutput output, const CodegenImage *
 
 static bool run_codegen(Compilation *c) {
   CodegenImage image = {c->plan->image, c->plan->image_size};
-  return emit_code(c, CODEGEN_OBJECT, &image, &c->object, &c->object_size);
+  return emit_code(c, CODEGEN_OBJECT, &image, &c->objects);
 }
 
 static bool run_link(Compilation *c) {
   if (!session_may_write(c->session, c->output)) return false;
   LinkOptions options = {.output = c->output, .runtime_dir = c->session->library};
   const char *error = NULL;
-  if (link_executable(&c->session->arena, c->object, c->object_size, &options, &error)) return true;
+  if (link_executable(&c->session->arena, &c->objects, &options, &error)) return true;
   diag_emit(&c->session->sink, DIAG_LINK, (Span){0}, "%s", error);
   return false;
 }
@@ -128,9 +128,9 @@ static void print_plan(Compilation *c) {
 }
 
 static void print_code(Compilation *c, CodegenOutput output) {
-  const void *bytes;
-  size_t size;
-  if (emit_code(c, output, NULL, &bytes, &size)) strbuf_put_n(&c->emitted, bytes, size);
+  CodegenResult text;
+  if (emit_code(c, output, NULL, &text))
+    strbuf_put_n(&c->emitted, text.piece[0].bytes, text.piece[0].size);
 }
 static void print_llvm(Compilation *c) {
   print_code(c, CODEGEN_LLVM);
@@ -167,8 +167,33 @@ static const char *verify_fused(Compilation *c) {
   return NULL;
 }
 
+/* How much there is after a pass. */
+typedef struct Amount {
+  const char *what;
+  uint32_t n;
+} Amount;
+
+static Amount count_nodes(const Compilation *c) {
+  Amount a = {"nodes", 0};
+  for (BlockKind b = 0; b < BLOCK_COUNT; b++)
+    if (c->program->block[b].graph) a.n += c->program->block[b].graph->nodes.len - 1;
+  return a;
+}
+
+static Amount count_groups(const Compilation *c) {
+  Amount a = {"groups", 0};
+  for (BlockKind b = 0; b < BLOCK_COUNT; b++)
+    if (c->fused[b]) a.n += c->fused[b]->groups.len;
+  return a;
+}
+
+static Amount count_kernels(const Compilation *c) {
+  return (Amount){"kernels", c->kernels.kernels.len};
+}
+
 typedef struct Pass {
   const char *name;
+  Amount (*count)(const Compilation *); /* for --time */
   Stage to;
   bool (*run)(Compilation *);           /* NULL: the stage is another view of what is there */
   const char *(*verify)(Compilation *); /* NULL or what is wrong with the result */
@@ -176,17 +201,17 @@ typedef struct Pass {
 } Pass;
 
 static const Pass passes[] = {
-    {"elaborate", STAGE_GRAPH, run_sema, verify_graph, print_program},
-    {"expand", STAGE_EXPLICIT, run_expand, verify_explicit, print_program},
-    {"autodiff", STAGE_GRAD, run_autodiff, verify_grad, print_program},
-    {"spmd", STAGE_LOCAL, run_spmd, verify_local, print_program},
-    {"fuse", STAGE_FUSED, run_fuse, verify_fused, print_fused},
-    {"kernels", STAGE_KERNEL, NULL, NULL, print_kernels},
-    {"plan", STAGE_PLAN, run_plan, NULL, print_plan},
-    {"llvm", STAGE_LLVM, NULL, NULL, print_llvm},
-    {"asm", STAGE_ASM, NULL, NULL, print_asm},
-    {"codegen", STAGE_OBJECT, run_codegen, NULL, NULL},
-    {"link", STAGE_EXECUTABLE, run_link, NULL, NULL},
+    {"elaborate", count_nodes, STAGE_GRAPH, run_sema, verify_graph, print_program},
+    {"expand", count_nodes, STAGE_EXPLICIT, run_expand, verify_explicit, print_program},
+    {"autodiff", count_nodes, STAGE_GRAD, run_autodiff, verify_grad, print_program},
+    {"spmd", count_nodes, STAGE_LOCAL, run_spmd, verify_local, print_program},
+    {"fuse", count_groups, STAGE_FUSED, run_fuse, verify_fused, print_fused},
+    {"kernels", count_kernels, STAGE_KERNEL, NULL, NULL, print_kernels},
+    {"plan", count_groups, STAGE_PLAN, run_plan, NULL, print_plan},
+    {"llvm", count_kernels, STAGE_LLVM, NULL, NULL, print_llvm},
+    {"asm", count_kernels, STAGE_ASM, NULL, NULL, print_asm},
+    {"codegen", count_kernels, STAGE_OBJECT, run_codegen, NULL, NULL},
+    {"link", count_kernels, STAGE_EXECUTABLE, run_link, NULL, NULL},
 };
 
 static const char *const stage_names[STAGE_COUNT] = {[STAGE_SOURCE] = "source",
@@ -218,7 +243,11 @@ bool pipeline_run(Compilation *c, Stage last) {
     const Pass *p = &passes[i];
     double begin = seconds();
     bool ok = !p->run || p->run(c);
-    if (timed && p->run) fprintf(stderr, "%-10s %8.3f ms\n", p->name, 1e3 * (seconds() - begin));
+    if (timed && p->run) {
+      double ms = 1e3 * (seconds() - begin);
+      Amount amount = ok ? p->count(c) : (Amount){"", 0};
+      fprintf(stderr, "%-10s %8.3f ms %8u %s\n", p->name, ms, amount.n, amount.what);
+    }
     if (p->to == STAGE_GRAPH && c->emit[STAGE_AST]) print_ast(c);
     if (!ok || s->sink.errors) return false;
     const char *fault = verify && p->verify ? p->verify(c) : NULL;

@@ -3,6 +3,7 @@
 #define DTM_DRIVER_PIPELINE_H
 
 #include "autodiff/autodiff.h"
+#include "codegen/codegen.h"
 #include "driver/session.h"
 #include "fuse/fuse.h"
 #include "plan/plan.h"
@@ -41,8 +42,7 @@ typedef struct Compilation {
   FusedProgram *fused[BLOCK_COUNT];
   KernelSet kernels;
   Plan *plan;
-  const void *object;
-  size_t object_size;
+  CodegenResult objects;
 } Compilation;
 
 /* Stage by its name in --emit; STAGE_SOURCE when unknown. */

@@ -37,6 +37,7 @@ static int unit_accesses(const Lower *l, uint32_t dim) {
 
 static int choose_vec(const Lower *l) {
   const KGroup *k = l->k;
+  if (l->blocks) return 0;
   uint32_t candidates = k->inner ? k->inner : ((1u << k->ndims) - 1) & ~k->rows;
   int best = -1, most = -1;
   for (uint32_t d = 0; d < k->ndims; d++) {
@@ -131,13 +132,14 @@ Kernel *fuse_place_dims(Lower *l) {
         p[n++] = (DimPlace){.role = (uint8_t)role, .extent = k->extent[d], .dim = d};
   n = merge_places(l, p, n, pure_map);
   l->b.vec_block = pure_map && n && p[n - 1].role == KDIM_VEC ? block_of(l, &p[n - 1], n) : 0;
+  if (l->blocks) l->b.vec_block = KERNEL_VEC_BLOCK;
 
   uint32_t count = 0, most = l->ints.len + DTM_MAX_DIMS + 2;
   SymId *ints = ARENA_ARRAY(l->f->arena, SymId, most);
   l->b.ndims = 0;
   for (uint32_t i = 0; i < n; i++)
     kb_dim(&l->b, (KDimRole)p[i].role, renumber(p[i].extent, &count, ints));
-  if (k->rows) {
+  if (k->rows && !l->blocks) {
     l->b.chunk_rows = renumber(l->chunk_rows, &count, ints);
     l->b.nchunks = renumber(l->nchunks, &count, ints);
   }

@@ -65,6 +65,10 @@ static bool guess_dims(Fuser *f, NodeId id, const KGroup *k, DimMap *m) {
   return true;
 }
 
+bool fuse_is_long(const KGroup *k) {
+  return k->ndims == 1 && k->max_extent[0] > KERNEL_VEC_BLOCK;
+}
+
 /* Fits the dims a reduction reduces (as domain bits) into inner and rows. */
 static bool fit_reduction(const KGroup *k, uint32_t reduced, Join *j) {
   uint32_t all = (1u << k->ndims) - 1, last = k->ndims ? 1u << (k->ndims - 1) : 0;
@@ -76,6 +80,7 @@ static bool fit_reduction(const KGroup *k, uint32_t reduced, Join *j) {
     for (uint32_t d = k->ndims; d-- > 0 && (reduced & ~j->rows) >> d & 1;) in |= 1u << d;
     /* A total over everything: the rows run in parallel chunks. */
     if (reduced == all && k->ndims > 1) in = last;
+    if (reduced == all && fuse_is_long(k)) in = 0; /* pieces of the one dim do */
   }
   uint32_t over = reduced & ~in;
   if (in && j->inner && in != j->inner) return false;

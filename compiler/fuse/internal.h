@@ -195,6 +195,8 @@ typedef struct Join {
 } Join;
 /* Dims and reductions only: waits are another matter. */
 bool fuse_fits(Fuser *f, NodeId id, uint32_t group, Join *j);
+/* One dim that is worth cutting into blocks for several tasks: what reduces it is a total. */
+bool fuse_is_long(const KGroup *k);
 /* The level of a node whose map is known. */
 bool fuse_fit_level(const Fuser *f, NodeId id, const KGroup *k, Join *j);
 

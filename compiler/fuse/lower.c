@@ -5,6 +5,8 @@
  * accumulations whose operands have time t; values per row are computed between the loops. A value
  * that several loops use is computed in each (or read back, when it was stored exactly).
  *
+ * A total of one long dim: its blocks are tasks, each leaves one element per total.
+ *
  * A reduction over rows adds up within chunks of rows whose size depends on the extents only; where
  * there can be more than one chunk, their results go to a temporary that a second kernel reduces.
  */
@@ -117,6 +119,14 @@ static int64_t row_bytes(const KGroup *k) {
   return n;
 }
 
+/* The chunks of one long dim are the blocks of the vector dim. */
+static int64_t choose_blocks(Lower *l) {
+  Fuser *f = l->f;
+  l->chunk_rows = sym_const(f->arena, f->p, KERNEL_VEC_BLOCK);
+  l->nchunks = sym_binary(f->arena, f->p, RT_SYM_CEIL_DIV, l->k->extent[0], l->chunk_rows);
+  return (l->k->max_extent[0] + KERNEL_VEC_BLOCK - 1) / KERNEL_VEC_BLOCK;
+}
+
 /* Sets the chunks; returns how many there are at most. */
 static int64_t choose_chunks(Schedule *p) {
   Lower *l = &p->l;
@@ -145,7 +155,7 @@ static int64_t choose_chunks(Schedule *p) {
 static DType total_type(const Schedule *p, NodeId id, int64_t chunks) {
   const Node *n = graph_node(p->l.f->g, id);
   DType type = kernel_compute_type(value_type(p->l.f->g, n->first_result)->dtype);
-  bool scalar = p->l.k->inner || !p->l.vec;
+  bool scalar = p->l.k->inner || !p->l.vec || p->l.blocks;
   return type == DT_F32 && scalar && chunks > 1 && reduce_op(n->op) == REDUCE_SUM ? DT_F64 : type;
 }
 
@@ -260,6 +270,21 @@ static void emit_spills(Schedule *p, uint32_t t) {
   }
 }
 
+/* What each block of one long dim reduces to, beside those of the others. */
+static void emit_block_totals(Schedule *p) {
+  Lower *l = &p->l;
+  kb_block(&l->b, false);
+  l->loop = false;
+  l->block++;
+  for (uint32_t i = 0; i < p->nlive; i++) {
+    if (!has_row_part(p, p->live[i])) continue;
+    DType type = l->f->p->values.data[p->total[i]].dtype;
+    KAccess a = kb_access(fuse_buffer(l, p->total[i], type, true));
+    a.stride[0] = KINT_ONE;
+    kb_store(&l->b, a, kb_cast(&l->b, p->reduced[i], type), 0);
+  }
+}
+
 /* Values per row of time t: computed, stored, accumulated. */
 static void emit_scalar_block(Schedule *p, uint32_t t) {
   Lower *l = &p->l;
@@ -292,7 +317,7 @@ static void emit_loop_block(Schedule *p, uint32_t t) {
   for (uint32_t i = 0; i < p->nlive; i++) {
     NodeId id = p->live[i];
     if (p->time[i] != t || !iterates_fully(p, id)) continue;
-    if (has_inner_part(p, id))
+    if (has_inner_part(p, id) || (has_row_part(p, id) && l->blocks))
       p->reduced[i] =
           kb_reduce(&l->b, reduce_op(graph_node(l->f->g, id)->op), fuse_eval_node(l, id));
     else if (has_row_part(p, id))
@@ -375,7 +400,8 @@ static void finish_call(Lower *l, const char *hint, NodeId node, const NodeId *n
                            sym_binary(f->arena, f->p, RT_SYM_CEIL_DIV, extent,
                                       sym_const(f->arena, f->p, k->vec_block)));
   }
-  if (l->k->rows) g.tasks = sym_binary(f->arena, f->p, RT_SYM_MUL, g.tasks, l->nchunks);
+  if (l->k->rows && !l->blocks)
+    g.tasks = sym_binary(f->arena, f->p, RT_SYM_MUL, g.tasks, l->nchunks);
   fill_buffers(l, &g, k);
   g.ints = l->ints.data;
   g.kernel = kernel_set_add(f->arena, f->p->kernels, k, hint);
@@ -437,12 +463,15 @@ void fuse_lower_group(Fuser *f, uint32_t group) {
   bool totals = false;
   for (uint32_t i = 0; i < p.nlive; i++) totals = totals || has_row_part(&p, p.live[i]);
   if (!totals) p.l.k->rows = 0;
-  if (totals) choose_totals(&p, choose_chunks(&p));
+  p.l.blocks = totals && fuse_is_long(p.l.k);
+  p.l.vec |= p.l.blocks;
+  if (totals) choose_totals(&p, p.l.blocks ? choose_blocks(&p.l) : choose_chunks(&p));
   kb_init(&p.l.b, f->arena);
   for (uint32_t t = 0; t <= p.last; t++) {
     emit_scalar_block(&p, t);
     if (p.l.vec) emit_loop_block(&p, t);
   }
+  if (p.l.blocks) emit_block_totals(&p);
   NodeId named = naming_node(&p);
   finish_call(&p.l, op_name(graph_node(f->g, named)->op), named, p.live, p.nlive);
   for (uint32_t i = 0; i < p.nlive; i++)

@@ -29,6 +29,7 @@ typedef struct Lower {
   KBuilder b;
   bool loop;             /* in a LOOP block */
   bool vec;              /* the kernel has a vector dim */
+  bool blocks;           /* totals of one long dim: each block of it reduces to one element */
   VEC(SymId) ints;       /* per integer of the kernel */
   VEC(FValueId) bufs;    /* per buffer */
   IdMap memo;            /* (block, root value) -> KRef of the value under the group's map */

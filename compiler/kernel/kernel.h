@@ -18,6 +18,8 @@
  *          one chunk. ACCUM instructions add up over the rows of a chunk
  *   INNER  sequential, around the vector dim, in every LOOP block
  *   VEC    the innermost, at most one, vectorised
+ * A REDUCE over a vector dim that is cut in blocks reduces the block; what SCALAR code stores of it
+ * has the number of the block for the index of that dim.
  * Without ROW dims a task is one grid point; with `vec_block` it is one grid point and one block of
  * that many elements of the vector dim, and the blocks vary slowest: transposing copies then stay
  * within a cache.
@@ -39,7 +41,7 @@ enum {
   KERNEL_MAX_DIMS = DTM_MAX_DIMS,
   KERNEL_LANES = 16,
   KERNEL_VEC_BLOCK = 16384, /* elements of one parallel piece of a long vector dim */
-  KERNEL_TURN_BLOCK = 32   /* where an operand is read across its rows */
+  KERNEL_TURN_BLOCK = 32    /* where an operand is read across its rows */
 };
 
 typedef enum KDimRole { KDIM_GRID = 1, KDIM_ROW, KDIM_INNER, KDIM_VEC } KDimRole;
@@ -74,8 +76,9 @@ typedef enum KKind {
   K_ACCUM,  /* access, a = value: memory at access = reduction over the rows of the chunk. In a LOOP
                block the VEC dim is kept; in a SCALAR block a is a scalar. Memory is initialised
                with the neutral element when the chunk starts. Buffer type = `type`. */
-  K_RANDOM  /* Philox of key (seed, instance, step), instance = ints[access.offset], counter a (i64 global element
-               index): `random` selects uniform or normal; runtime/abi/philox.h defines the bits */
+  K_RANDOM  /* Philox of key (seed, instance, step), instance = ints[access.offset], counter a (i64
+               global element  index): `random` selects uniform or normal; runtime/abi/philox.h
+               defines the bits */
 } KKind;
 
 /* The stride of an ACCUM along the first ROW dim applies to the number of the chunk; along other

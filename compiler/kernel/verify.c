@@ -46,7 +46,8 @@ static void check_access(Check *c, uint32_t i, const KInstr *in, bool loop) {
   check_int(c, i, in->access.offset);
   for (uint32_t d = 0; d < k->ndims; d++) {
     check_int(c, i, in->access.stride[d]);
-    if (!loop && k->dims[d].role >= KDIM_INNER && in->access.stride[d] != KINT_ZERO)
+    bool block = k->vec_block && k->dims[d].role == KDIM_VEC && in->kind == K_STORE;
+    if (!loop && !block && k->dims[d].role >= KDIM_INNER && in->access.stride[d] != KINT_ZERO)
       fail(c, i, "scalar code depends on a loop dim");
   }
   if (in->kind == K_INDEX || in->kind == K_RANDOM) return;
@@ -157,12 +158,24 @@ static void check_instr(Check *c, uint32_t i) {
   }
 }
 
+/* Where a vector dim is cut in blocks, what one block reduces to is not yet the whole: its place
+ * must depend on the block. */
+static void check_block_totals(Check *c, uint32_t vec) {
+  const Kernel *k = c->k;
+  bool reduces = false;
+  for (uint32_t i = 0; i < k->ninstrs; i++) reduces = reduces || k->instrs[i].kind == K_REDUCE;
+  for (uint32_t i = 0; reduces && i < k->ninstrs; i++)
+    if (k->instrs[i].kind == K_STORE && k->instrs[i].access.stride[vec] == KINT_ZERO)
+      fail(c, i, "every block stores the same element");
+}
+
 const char *kernel_verify(Arena *arena, const Kernel *k) {
   Check c = {.arena = arena, .k = k};
-  uint32_t next = 0, vecs = 0, rows = 0;
+  uint32_t next = 0, vecs = 0, rows = 0, vec = 0;
   for (uint32_t d = 0; d < k->ndims; d++) {
     if (d && k->dims[d].role < k->dims[d - 1].role) return "dims are not ordered by role";
     vecs += k->dims[d].role == KDIM_VEC;
+    if (k->dims[d].role == KDIM_VEC) vec = d;
     rows += k->dims[d].role == KDIM_ROW;
   }
   if (vecs > 1) return "more than one vector dim";
@@ -175,7 +188,6 @@ const char *kernel_verify(Arena *arena, const Kernel *k) {
   }
   if (next != k->ninstrs) return "instructions outside of blocks";
   for (uint32_t i = 0; i < k->ninstrs && !c.fault; i++) check_instr(&c, i);
-  for (uint32_t i = 0; i < k->ninstrs && !c.fault && k->vec_block; i++)
-    if (k->instrs[i].kind == K_REDUCE) fail(&c, i, "a reduction over a dim cut in blocks");
+  if (k->vec_block) check_block_totals(&c, vec);
   return c.fault;
 }

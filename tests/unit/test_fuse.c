@@ -123,6 +123,27 @@ static void build_large_sums(Bench *b) { /* two levels */
   bench_keep(b, bench_reduce(b, OP_MAX, y, DIMS(0, 1), false));
 }
 
+/* One long dim: cut into blocks; on several ranks unevenly. */
+static void build_long_sums(Bench *b) {
+  static const char *const types[] = {"f32[100003]", "bf16[50001]", "i64[40000]"};
+  b->tolerance = 1e-6;
+  for (size_t t = 0; t < 3; t++) {
+    ValueId x = bench_var(b, types[t], -3, 4), y = bench_2(b, OP_MUL, x, x);
+    bench_keep(b, y);
+    bench_keep(b, bench_reduce(b, OP_SUM, y, DIMS(0), false));
+    bench_keep(b, bench_reduce(b, OP_MAX, x, DIMS(0), true));
+    if (t != 2) bench_keep(b, bench_reduce(b, OP_MEAN, x, DIMS(0), false));
+  }
+}
+
+static void build_long_sums_sharded(Bench *b) {
+  ValueId x = bench_var(b, "f32[100003@(x,y)]", -3, 4);
+  b->tolerance = 1e-6;
+  bench_keep(b, bench_reduce(b, OP_SUM, bench_1(b, OP_ABS, x), DIMS(0), false));
+  ValueId few = bench_var(b, "f32[2@(x,y), 40000]", -3, 4); /* none on some ranks */
+  bench_keep(b, bench_reduce(b, OP_SUM, few, DIMS(0, 1), false));
+}
+
 static void build_integers(Bench *b) {
   static const char *const types[] = {"i64[5, 30]", "i32[5, 30]", "i16[5, 30]", "i8[5, 30]",
                                       "u8[5, 30]"};
@@ -289,6 +310,8 @@ static const Case cases[] = {
     {"reductions", build_reductions, &one, 0},
     {"reductions of nothing", build_reductions_empty, &one, 0},
     {"large sums", build_large_sums, &one, 0},
+    {"long sums", build_long_sums, &one, 0},
+    {"long sums in shards", build_long_sums_sharded, &six, 0},
     {"integers", build_integers, &one, 0},
     {"bool", build_bool, &one, 0},
     {"casts", build_casts, &one, 0},
@@ -326,6 +349,26 @@ START_TEST(test_structure) {
 }
 END_TEST
 
+/* What a long dim reduces to is made by several tasks. */
+START_TEST(test_long_tasks) {
+  const FusedProgram *p = NULL;
+  int64_t most = 0;
+  for (int i = 0; i < NCASES; i++)
+    if (cases[i].build == build_long_sums) p = fused[i].p;
+  ck_assert(p != NULL);
+  int64_t *syms = ARENA_ARRAY(&arena, int64_t, p->syms.len);
+  const int64_t coords[4][DTM_MAX_AXES] = {{0}};
+  fuse_eval_syms(p, coords, syms);
+  for (uint32_t i = 0; i < p->groups.len; i++) {
+    const Group *g = &p->groups.data[i];
+    bool partial = g->kind == GROUP_KERNEL && g->noutputs &&
+                   !p->values.data[g->outputs[g->noutputs - 1]].value;
+    if (partial && syms[g->tasks] > most) most = syms[g->tasks];
+  }
+  ck_assert_int_eq(most, (100003 + KERNEL_VEC_BLOCK - 1) / KERNEL_VEC_BLOCK);
+}
+END_TEST
+
 int main(void) {
   arena_init(&arena);
   mesh_of(&one, 2, (const int64_t[]){1, 1});
@@ -356,6 +399,7 @@ int main(void) {
   tcase_add_loop_test(t, test_fused, 0, NCASES);
   tcase_add_loop_test(t, test_plain, 0, NCASES);
   tcase_add_loop_test(t, test_structure, 0, NCASES);
+  tcase_add_test(t, test_long_tasks);
   suite_add_tcase(suite, t);
   SRunner *runner = srunner_create(suite);
   srunner_run_all(runner, CK_NORMAL);

@@ -223,10 +223,9 @@ END_TEST
 START_TEST(test_bad_level) {
   Kernel *k = chunked_kernel();
   CodegenOptions options = {.march = "pentium"};
-  const void *bytes;
-  size_t size;
+  CodegenResult made;
   const char *error = NULL;
-  ck_assert(!codegen_emit(&arena, &k, 1, NULL, &options, CODEGEN_OBJECT, &bytes, &size, &error));
+  ck_assert(!codegen_emit(&arena, &k, 1, NULL, &options, CODEGEN_OBJECT, &made, &error));
   ck_assert(error && strstr(error, "x86-64-v3"));
 }
 END_TEST
