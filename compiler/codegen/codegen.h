@@ -32,11 +32,12 @@ typedef struct CodegenResult {
   uint32_t npieces;
 } CodegenResult;
 
-/* Emits every kernel as a hidden function, `dtm_kernels` (table of their addresses, in order),
- * `dtm_kernels_count` (u64), `dtm_cpu_features` (NUL-terminated "+avx2,..." that the code needs),
- * and the image when not NULL. Objects are made by several threads, into pieces that depend on the
- * kernels only: the same input gives the same bytes on any machine. Bytes live in `arena`. On
- * failure returns false with *error (in `arena`): no such CPU, LLVM cannot be loaded. */
+/* Emits every kernel as a hidden function of its name (no two are alike), `dtm_kernels` (table of
+ * their addresses, in order), `dtm_kernels_count` (u64), `dtm_cpu_features` (NUL-terminated
+ * "+avx2,..." that the code needs), and the image when not NULL. Objects are made by several
+ * threads, into pieces that depend on the kernels only: the same input gives the same bytes on any
+ * machine. Bytes live in `arena`. On failure returns false with *error (in `arena`): no such CPU,
+ * LLVM cannot be loaded. */
 bool codegen_emit(Arena *arena, Kernel *const *kernels, uint32_t nkernels,
                   const CodegenImage *image, const CodegenOptions *options, CodegenOutput output,
                   CodegenResult *out, const char **error);

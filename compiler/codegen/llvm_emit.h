@@ -120,6 +120,8 @@ void ll_blocks(KernelEmitter *ke, LLVMValueRef lo, LLVMValueRef hi);
 
 /* --- llvm_kernel.c ---- */
 void ll_kernel(Emitter *e, const Kernel *k);
+/* Gives a function the machine to schedule for and the width of vectors. */
+void ll_tune(Emitter *e, LLVMValueRef function);
 LLVMValueRef ll_declare_kernel(Emitter *e, const Kernel *k); /* defined in this module or another */
 
 #endif

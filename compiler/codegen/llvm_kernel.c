@@ -119,6 +119,11 @@ static void set_attribute(Emitter *e, V function, const char *key, const char *v
   LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, a);
 }
 
+void ll_tune(Emitter *e, LLVMValueRef function) {
+  set_attribute(e, function, "prefer-vector-width", "512");
+  set_attribute(e, function, "tune-cpu", e->tune);
+}
+
 LLVMValueRef ll_declare_kernel(Emitter *e, const Kernel *k) {
   LLVMTypeRef ptr = LLVMPointerTypeInContext(e->context, 0), i64 = ll_int(e, 64, 1);
   LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context),
@@ -144,8 +149,7 @@ void ll_kernel(Emitter *e, const Kernel *k) {
   ke.ints = ke.bufs + k->nbufs;
   ke.uniform = uniform;
   ke.function = ll_declare_kernel(e, k);
-  set_attribute(e, ke.function, "prefer-vector-width", "512");
-  set_attribute(e, ke.function, "tune-cpu", e->tune);
+  ll_tune(e, ke.function);
   ke.entry = ll_new_block(&ke, "entry");
   LLVMPositionBuilderAtEnd(e->builder, ke.entry);
   for (uint32_t i = 0; i < k->ninstrs; i++) {

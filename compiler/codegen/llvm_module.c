@@ -244,15 +244,22 @@ static void *emit_pieces(void *user) {
 
 /* --- dealing out ---- */
 
-/* How long LLVM takes for a kernel, roughly, against one instruction. */
+/* How long LLVM takes, roughly, against one instruction. */
+enum { WEIGHT_FUNCTION = 10, WEIGHT_ELEMENTARY = 12, WEIGHT_UNIFORM = 60, WEIGHT_NORMAL = 140 };
+
+static bool draws_normal(const Kernel *k) {
+  for (uint32_t i = 0; i < k->ninstrs; i++)
+    if (k->instrs[i].kind == K_RANDOM && k->instrs[i].random == KRANDOM_NORMAL) return true;
+  return false;
+}
+
+/* Without the function that makes normal numbers. */
 static uint64_t weight_of(const Kernel *k) {
-  enum { FUNCTION = 10, ELEMENTARY = 12, UNIFORM = 60, NORMAL = 140 };
-  uint64_t n = FUNCTION;
+  uint64_t n = WEIGHT_FUNCTION;
   for (uint32_t i = 0; i < k->ninstrs; i++) {
     const KInstr *in = &k->instrs[i];
-    const OpInfo *info = in->kind == K_POINT ? op_info(in->op) : NULL;
-    n += in->kind == K_RANDOM ? (in->random == KRANDOM_NORMAL ? NORMAL : UNIFORM) : 1;
-    if (info && ll_is_elementary(in->op)) n += ELEMENTARY;
+    n += in->kind == K_RANDOM && in->random == KRANDOM_UNIFORM ? WEIGHT_UNIFORM : 1;
+    if (in->kind == K_POINT && ll_is_elementary(in->op)) n += WEIGHT_ELEMENTARY;
   }
   return n;
 }
@@ -268,7 +275,8 @@ static int heavy_first(const void *pa, const void *pb) {
   return a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* The heaviest first, each to the piece that has least. */
+/* The heaviest first, each to the piece that has least; what draws normal numbers to the first
+ * piece, so that their function is made once. */
 static void deal_out(Work *w, Kernel **room) {
   enum { KERNELS_PER_PIECE = 2 };
   uint32_t n = w->nkernels, *piece_of = calloc((size_t)n + 1, sizeof *piece_of), at = 0;
@@ -278,11 +286,15 @@ static void deal_out(Work *w, Kernel **room) {
   if (w->npieces > CODEGEN_MAX_PIECES) w->npieces = CODEGEN_MAX_PIECES;
   if (w->npieces < 1) w->npieces = 1;
   w->piece[0].tables = true;
-  for (uint32_t i = 0; i < n; i++) order[i] = (Weighed){weight_of(w->kernels[i]), i};
+  for (uint32_t i = 0; i < n; i++) {
+    order[i] = (Weighed){weight_of(w->kernels[i]), i};
+    if (draws_normal(w->kernels[i])) w->piece[0].weight = WEIGHT_NORMAL;
+  }
   qsort(order, n, sizeof *order, heavy_first);
   for (uint32_t i = 0; i < n; i++) {
     uint32_t least = 0;
-    for (uint32_t j = 1; j < w->npieces; j++)
+    bool stays = draws_normal(w->kernels[order[i].index]);
+    for (uint32_t j = 1; !stays && j < w->npieces; j++)
       if (w->piece[j].weight < w->piece[least].weight) least = j;
     w->piece[least].weight += order[i].weight;
     piece_of[order[i].index] = least;

@@ -2,6 +2,8 @@
 #include "codegen/llvm_emit.h"
 #include "runtime/abi/philox.h"
 
+#include <stdio.h>
+
 typedef LLVMValueRef V;
 
 static V bin(Emitter *e, LLVMOpcode op, V a, V b) {
@@ -39,7 +41,7 @@ static V normal(Emitter *e, V word0, V word1) {
 
 /* All words live in 64-bit lanes whose upper half is zero: the widening multiplication needs them
  * so, and no lane is ever moved. */
-V ll_random(Emitter *e, KRandom kind, V seed, V instance, V step, V index) {
+static V draw(Emitter *e, KRandom kind, V seed, V instance, V step, V index) {
   uint32_t lanes = ll_lanes(index);
   V low = ll_const_i(LLVMTypeOf(index), 0xffffffff);
   V key0 = bin(e, LLVMXor, seed, shift_down(e, seed));
@@ -61,4 +63,32 @@ V ll_random(Emitter *e, KRandom kind, V seed, V instance, V step, V index) {
   }
   V w0 = low32(e, c[0]), w1 = low32(e, c[1]);
   return kind == KRANDOM_NORMAL ? normal(e, w0, w1) : fraction(e, w0, DT_F32);
+}
+
+/* Normal numbers are long code that mostly initialises variables: once per module, as a function.
+ */
+static V normal_function(Emitter *e, LLVMTypeRef index, LLVMTypeRef *type) {
+  LLVMTypeRef i64 = ll_int(e, 64, 1);
+  uint32_t lanes = LLVMGetTypeKind(index) == LLVMVectorTypeKind ? LLVMGetVectorSize(index) : 1;
+  char name[32];
+  snprintf(name, sizeof name, "normal_%u", lanes);
+  *type = LLVMFunctionType(ll_type(e, DT_F64, lanes), (LLVMTypeRef[]){i64, i64, i64, index}, 4, 0);
+  V f = LLVMGetNamedFunction(e->module, name);
+  if (f) return f;
+  LLVMBasicBlockRef here = LLVMGetInsertBlock(e->builder);
+  f = LLVMAddFunction(e->module, name, *type);
+  LLVMSetLinkage(f, LLVMInternalLinkage);
+  ll_tune(e, f);
+  LLVMPositionBuilderAtEnd(e->builder, LLVMAppendBasicBlockInContext(e->context, f, "entry"));
+  LLVMBuildRet(e->builder, draw(e, KRANDOM_NORMAL, LLVMGetParam(f, 0), LLVMGetParam(f, 1),
+                                LLVMGetParam(f, 2), LLVMGetParam(f, 3)));
+  LLVMPositionBuilderAtEnd(e->builder, here);
+  return f;
+}
+
+V ll_random(Emitter *e, KRandom kind, V seed, V instance, V step, V index) {
+  if (kind == KRANDOM_UNIFORM) return draw(e, kind, seed, instance, step, index);
+  LLVMTypeRef type;
+  V f = normal_function(e, LLVMTypeOf(index), &type);
+  return LLVMBuildCall2(e->builder, type, f, (V[]){seed, instance, step, index}, 4, "");
 }

@@ -12,7 +12,7 @@ enum { SAMPLES = 40000, SPECIALS = 40 };
 static Arena arena;
 
 /* out[i] = op(x[i], y[i]) over one vector dim. */
-static Kernel *map_kernel(Op op, DType storage, uint32_t arity) {
+static Kernel *map_kernel(uint32_t number, Op op, DType storage, uint32_t arity) {
   KBuilder b;
   kb_init(&b, &arena);
   kb_dim(&b, KDIM_VEC, kb_int(&b));
@@ -29,7 +29,7 @@ static Kernel *map_kernel(Op op, DType storage, uint32_t arity) {
   a.stride[0] = KINT_ONE;
   kb_store(&b, a, r, 0);
   Kernel *k = kb_finish(&b);
-  k->name = arena_printf(&arena, "%s_%s", op_name(op), dtype_name(storage));
+  k->name = arena_printf(&arena, "k%u_%s_%s", number, op_name(op), dtype_name(storage));
   return k;
 }
 
@@ -225,8 +225,8 @@ int main(void) {
   arena_init(&arena);
   Kernel *k32[NCASES], *k64[NCASES];
   for (int i = 0; i < NCASES; i++) {
-    k32[i] = map_kernel(cases[i].op, DT_F32, cases[i].arity);
-    k64[i] = map_kernel(cases[i].op, DT_F64, cases[i].arity);
+    k32[i] = map_kernel(i, cases[i].op, DT_F32, cases[i].arity);
+    k64[i] = map_kernel(i, cases[i].op, DT_F64, cases[i].arity);
   }
   jit32 = jit_load(&arena, k32, NCASES, "native");
   jit64 = jit_load(&arena, k64, NCASES, "native");
