@@ -23,6 +23,7 @@ void lab_init(Lab *lab, uint32_t naxes, const int64_t *sizes) {
                            .sources = &lab->sources,
                            .path = "lab.dtm",
                            .world = &lab->mesh};
+  VEC_PUSH(&lab->arena, &lab->program.meshes, &lab->mesh);
   lab->train = &lab->program.block[BLOCK_TRAIN];
   lab->g = lab->train->graph = graph_new(&lab->arena, "train");
   lab->train->settings = (RunSettings){.steps = 1, .accumulate = 1, .microbatches = 1};
