@@ -66,17 +66,21 @@ static void verify_type(Verifier *v, const TensorType *t) {
 }
 
 static void verify_attrs(Verifier *v, const Node *n) {
+  uint64_t missing = op_needs(n->op);
   for (uint32_t i = 0; i < n->nattrs; i++) {
     const Attr *a = &n->attrs[i];
     if (a->key <= ATTR_NONE || a->key >= ATTR_COUNT) {
       wrong(v, "attribute without a key");
       continue;
     }
+    missing &= ~(1ull << a->key);
     if (!(op_info(n->op)->attrs & (1ull << a->key)))
       wrong(v, "%s takes no attribute '%s'", op_name(n->op), attr_name(a->key));
     if (i && n->attrs[i - 1].key >= a->key) wrong(v, "attributes are not sorted or repeat");
     if (attr_kind(a->key) == ATTR_KIND_TYPE) verify_type(v, a->as.type);
   }
+  for (int key = ATTR_NONE + 1; key < ATTR_COUNT; key++)
+    if (missing >> key & 1) wrong(v, "%s without '%s'", op_name(n->op), attr_name((AttrKey)key));
 }
 
 /* Nodes that speak of the program around the graph. */

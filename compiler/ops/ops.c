@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#define NEEDS(key) ATTR_BIT(key)
+#define TAKES(key) ATTR_BIT(key)
 static const OpInfo ops[OP_COUNT] = {
     [OP_NONE] = {.name = "?"},
 #define POINTWISE(ID, text, arity, pw, tr, scalar, cotangents, text_doc)                           \
@@ -29,6 +31,19 @@ static const OpInfo ops[OP_COUNT] = {
                .attrs = keys},
 #include "ops/ops.def"
 };
+
+#undef TAKES
+#define TAKES(key) 0
+static const uint64_t needs[OP_COUNT] = {
+#define POINTWISE(ID, text, arity, pw, tr, scalar, cotangents, text_doc)                           \
+  [OP_##ID] = (tr) == TR_CAST ? ATTR_BIT(DTYPE) : 0,
+#define OPERATOR(ID, text, c, how, lo, hi, n, keys, text_doc) [OP_##ID] = keys,
+#include "ops/ops.def"
+};
+
+uint64_t op_needs(Op op) {
+  return needs[op];
+}
 
 const OpInfo *op_info(Op op) {
   return &ops[op];

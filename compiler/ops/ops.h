@@ -152,7 +152,7 @@ typedef struct OpInfo {
   OpClass cls;
   OpLower lower;
   uint8_t min_operands, max_operands, results;
-  uint64_t attrs;       /* ATTR_BIT set it requires or takes */
+  uint64_t attrs;       /* ATTR_BIT set of what it needs or takes */
   PointwiseTrait trait; /* pointwise only */
   TypeRule types;       /* pointwise only */
   const char *expr;     /* pointwise only; "" = primitive */
@@ -167,6 +167,7 @@ typedef struct OpInfo {
 
 const OpInfo *op_info(Op op);
 const char *op_name(Op op);
+uint64_t op_needs(Op op);        /* ATTR_BIT set of attributes that no node lacks */
 Op op_by_name(const char *name); /* OP_NONE when unknown */
 const char *attr_name(AttrKey key);
 AttrKey attr_by_name(const char *name);

@@ -152,6 +152,7 @@ START_TEST(verifier_catches) {
       {"  %1: f32[5] = read() {var = 0}\n", GRAPH_LOCAL, "differs from that of variable 'w'"},
       {"  %1: f32[4] = read() {var = 0}\n  %2: f32[4] = add(%1)\n", GRAPH_EXPLICIT, "1 operands"},
       {"  %1: f32[4] = read() {var = 0, dim = 2}\n", GRAPH_EXPLICIT, "no attribute 'dim'"},
+      {"  %1: f32[4] = full() {value = 0.0}\n", GRAPH_EXPLICIT, "full without 'type'"},
       {"  %1: f32[4] = read() {var = 0}\n  %2: f32[4@dp] = redistribute(%1) {type = f32[4@dp]}\n",
        GRAPH_LOCAL, "redistribute in stage local"},
       {"  %1: f32[4] = read() {var = 0}\n  %2: f32[4@dp] = shard_slice(%1) {type = f32[4@dp]}\n",
