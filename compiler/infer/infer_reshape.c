@@ -4,7 +4,8 @@
  * group of one dim against one keeps any shard. Any other group may be sharded only through its
  * leading dim, only if every shard of it is even, and only if the leading factor of the result is
  * divisible by the product of the mesh dims: then a rank's block is one contiguous run on both
- * sides, cut at the same places.
+ * sides, cut at the same places. Dims that are cut to one element each belong to the leading part:
+ * [12@(x, y)] and [2@x, 3@y, 2] are the same runs on (x 2, y 3).
  */
 #include "infer/rules.h"
 
@@ -75,11 +76,58 @@ static bool fail_group(Rule *r, uint32_t dim, const char *reason) {
                    reason);
 }
 
+/* The mesh dims of the result where one dim gives them to several, or several to one. */
+typedef struct Lists {
+  uint8_t axis[DTM_MAX_DIMS][DTM_MAX_AXES];
+  uint32_t n[DTM_MAX_DIMS];
+} Lists;
+
+/* The mesh dims that cut a group, outermost first; false unless every sharded dim but the last is
+ * cut to single elements and the last evenly, with no whole dim before it. */
+static bool leading_axes(const Rule *r, const Shape *a, uint32_t i0, uint32_t i1,
+                         uint8_t axes[DTM_MAX_AXES], uint32_t *n) {
+  const TensorType *t = rule_type(r, 0);
+  bool open = true; /* all dims so far are single elements */
+  *n = 0;
+  for (uint32_t i = i0; i < i1; i++) {
+    uint32_t d = a->dim[i];
+    int64_t ways = layout_dim_ways(&t->layout, r->mesh, d);
+    if (ways > 1 && (!open || t->shape[d] % ways)) return false;
+    if (ways > 1) *n += layout_dim_axes(&t->layout, d, axes + *n);
+    open &= ways == t->shape[d];
+  }
+  return true;
+}
+
+/* Shares the leading mesh dims of dims [i0, i1) out to dims [j0, j1). */
+static bool share_group(const Rule *r, const Shape *a, uint32_t i0, uint32_t i1, const Shape *b,
+                        uint32_t j0, uint32_t j1, Lists *lists) {
+  uint8_t axes[DTM_MAX_AXES];
+  uint32_t n, k = 0;
+  if (!leading_axes(r, a, i0, i1, axes, &n)) return false;
+  for (uint32_t j = j0; j < j1 && k < n; j++) {
+    uint32_t d = b->dim[j], take = k;
+    int64_t ways = 1;
+    while (take < n && b->extent[j] % (ways * r->mesh->size[axes[take]]) == 0)
+      ways *= r->mesh->size[axes[take++]];
+    if (take < n && ways != b->extent[j]) return false;
+    lists->n[d] = take - k;
+    memcpy(lists->axis[d], axes + k, take - k);
+    k = take;
+  }
+  return k == n;
+}
+
 /* Dims [i0, i1) of `a` become dims [j0, j1) of `b`. */
 static bool map_group(Rule *r, const Shape *a, uint32_t i0, uint32_t i1, const Shape *b,
-                      uint32_t j0, uint32_t j1, int8_t out[DTM_MAX_DIMS]) {
+                      uint32_t j0, uint32_t j1, int8_t out[DTM_MAX_DIMS], Lists *lists) {
   const TensorType *t = rule_type(r, 0);
   bool single = i1 - i0 == 1 && j1 - j0 == 1;
+  if (!single && share_group(r, a, i0, i1, b, j0, j1, lists)) {
+    for (uint32_t i = i0; i < i1; i++)
+      r->letters.of[0][a->dim[i]] = rule_new_letter(r, LETTER_FREE);
+    return true;
+  }
   for (uint32_t i = i0; i < i1; i++) {
     uint32_t d = a->dim[i];
     int64_t ways = layout_dim_ways(&t->layout, r->mesh, d);
@@ -113,6 +161,7 @@ bool rule_reshape(Rule *r) {
   int64_t to[DTM_MAX_DIMS];
   uint32_t rank;
   int8_t out[DTM_MAX_DIMS];
+  Lists lists = {0};
   if (!target_shape(r, to, &rank)) return false;
   memset(out, LETTER_NONE, sizeof out);
   memset(r->letters.of[0], LETTER_NONE, sizeof r->letters.of[0]);
@@ -130,11 +179,15 @@ bool rule_reshape(Rule *r) {
         i = a.n;
         j = b.n;
       }
-      if (r->mesh && !map_group(r, &a, i0, i, &b, j0, j, out)) return false;
+      if (r->mesh && !map_group(r, &a, i0, i, &b, j0, j, out, &lists)) return false;
     }
   }
   rule_result(r, 0, t->dtype);
   for (uint32_t d = 0; d < rank; d++)
     if (!rule_result_dim(r, 0, to[d], out[d])) return false;
-  return rule_derive(r, partial_movement);
+  if (!rule_derive(r, partial_movement)) return false;
+  for (uint32_t d = 0; d < rank; d++)
+    if (lists.n[d])
+      layout_set_dim(&r->out->results[0].layout, r->mesh, d, lists.axis[d], lists.n[d]);
+  return true;
 }

@@ -183,7 +183,6 @@ static const struct {
              {"total_steps", builtin_total_steps},
              {"from_local", not_yet},
              {"to_local", not_yet},
-             {"distribute", not_yet},
              {"scan", not_yet},
              {"scaled_dot_product_attention", not_yet},
              {"balance_causal", not_yet},

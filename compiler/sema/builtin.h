@@ -5,7 +5,7 @@
 #include "sema/elab.h"
 
 /* Every one is `Val builtin_NAME(Sema *s, const Call *call)`; first those of builtin_tensor.c, then
- * builtin_factory.c, then redistribute.c. A name here hides an operator of that name. */
+ * builtin_factory.c, then redistribute.c, distribute.c. A name here hides an operator of that name. */
 #define TENSOR_BUILTINS(X)                                                                         \
   X(to)                                                                                            \
   X(transpose)                                                                                     \
@@ -55,7 +55,8 @@
   X(full_like)                                                                                     \
   X(rand_like)                                                                                     \
   X(randn_like)                                                                                    \
-  X(redistribute)
+  X(redistribute)                                                                                  \
+  X(distribute)
 
 #define X(name) Val builtin_##name(Sema *s, const Call *call);
 TENSOR_BUILTINS(X)
