@@ -82,7 +82,7 @@ static void dtm_error(Span *span, Parser *p, const char *message);
 %token <expr> INT FLOAT STRING
 %token <word> AS ASSERT AUTO BUFFER CHUNKS CONFIG ELSE EVAL EVERY FALSE FN FOR FORWARD IF IMPORT IN
 %token <word> INFER LET LOCAL MESH MODULE NAME_WORD NONE ON OVER PARAM PARTIAL PER PLACE RANKS
-%token <word> RECOMPUTE RENAME RETURN STORE THEN TRAIN TRANSPOSED TRUE
+%token <word> RECOMPUTE RENAME RETURN STORE THEN TRAIN TRANSPOSED TRUE UNCHECKED
 %token ARROW POWER EQ NE LE GE AND OR
 
 /* On a line of train, eval, infer a name before '(', '[' or '-' heads an expression: `print(x)`.
@@ -338,7 +338,8 @@ primary
   | '[' expr FOR name IN expr IF expr ']'
                                        { $$ = build_comprehension(B, @1, $2, $4, $6, $8, @9); }
   | LOCAL '(' args ')' ARROW types block { $$ = build_local(B, @1, $3, $6, $7, @7); }
-  | AUTO '(' args ')' block            { $$ = build_auto(B, @1, $3, $5, @5); }
+  | AUTO '(' args ')' block            { $$ = build_auto(B, false, @1, $3, $5, @5); }
+  | UNCHECKED '(' args ')' block       { $$ = build_auto(B, true, @1, $3, $5, @5); }
   ;
 literal
   : INT

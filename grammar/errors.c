@@ -38,9 +38,10 @@ static void take(Expected *e, const int *tokens, size_t n) {
 static const int names[] = {TOK_NAME,   TOK_AS,    TOK_CHUNKS, TOK_EVAL,
                             TOK_IN,     TOK_INFER, TOK_RANKS,  TOK_NAME_WORD,
                             TOK_RENAME, TOK_STORE, TOK_TRAIN,  TOK_TRANSPOSED};
-static const int exprs[] = {
-    TOK_INT, TOK_FLOAT,     TOK_STRING, TOK_TRUE, TOK_FALSE, TOK_NONE, TOK_DTYPE, TOK_CONFIG,
-    TOK_IF,  TOK_RECOMPUTE, TOK_LOCAL,  TOK_AUTO, '(',       '[',      '-',       '!'};
+static const int exprs[] = {TOK_INT,   TOK_FLOAT, TOK_STRING,    TOK_TRUE, TOK_FALSE,
+                            TOK_NONE,  TOK_DTYPE, TOK_CONFIG,    TOK_IF,   TOK_RECOMPUTE,
+                            TOK_LOCAL, TOK_AUTO,  TOK_UNCHECKED, '(',      '[',
+                            '-',       '!'};
 static const int operators[] = {'+',    '-',    '*',    '/',     '%',       '<',
                                 '>',    '(',    '[',    '.',     TOK_POWER, TOK_EQ,
                                 TOK_NE, TOK_LE, TOK_GE, TOK_AND, TOK_OR,    TOK_ON};

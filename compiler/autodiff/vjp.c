@@ -84,6 +84,8 @@
 /* communication and structure */
 #define VJP_REDISTRIBUTE FULL(vjp_redistribute)
 #define VJP_DETACH NEVER
+#define VJP_REPLICA FULL(vjp_replica)
+#define VJP_SAME_AS FULL(vjp_same_as)
 #define VJP_ALL_GATHER LOWERED
 #define VJP_REDUCE_SCATTER LOWERED
 #define VJP_ALL_REDUCE LOWERED

@@ -82,3 +82,21 @@ ValueId vjp_redistribute(Grad *d, Node n, uint32_t i, ValueId g) {
   }
   return grad_redistribute(d, g, &to, &n);
 }
+
+/* The value is the mean of the entries, which are equal: each gets its share of g. */
+ValueId vjp_replica(Grad *d, Node n, uint32_t i, ValueId g) {
+  TensorType x = *grad_type(d, n.operands[i]), share = x;
+  uint32_t dim = node_dim(&n, x.rank);
+  uint8_t axes[DTM_MAX_AXES];
+  layout_dim_axes(&x.layout, dim, axes);
+  share.layout = (Layout){0};
+  for (uint32_t k = 0; k < x.rank; k++) share.shape[k] = k == dim ? x.shape[k] : 1;
+  layout_set(&share.layout, x.mesh, axes[0], PLACE_SHARD, dim, REDUCE_NONE);
+  return grad_binary(d, OP_MUL, g, grad_full(d, &share, 1 / (double)x.shape[dim]));
+}
+
+/* The second operand is only compared with. */
+ValueId vjp_same_as(Grad *d, Node n, uint32_t i, ValueId g) {
+  (void)d, (void)n;
+  return i == 0 ? g : 0;
+}

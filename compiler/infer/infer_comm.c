@@ -61,3 +61,27 @@ bool rule_comm(Rule *r) {
   }
   return true;
 }
+
+/* dim has one entry for each rank of the one mesh dim that cuts it. */
+bool rule_replica(Rule *r) {
+  uint32_t dim;
+  uint8_t axes[DTM_MAX_AXES];
+  if (!rule_dim(r, 0, &dim)) return false;
+  TensorType t = *rule_type(r, 0);
+  if (layout_dim_axes(&t.layout, dim, axes) != 1 || t.mesh->size[axes[0]] != t.shape[dim])
+    return rule_fail_shape(
+        r, 0, rule_text(r, "dim %u must have one entry for each rank of one mesh dim", dim));
+  layout_set(&t.layout, t.mesh, axes[0], PLACE_REPLICATE, 0, REDUCE_NONE);
+  t.shape[dim] = 1;
+  r->out->results[0] = t;
+  r->out->nresults = 1;
+  return true;
+}
+
+bool rule_same_as(Rule *r) {
+  if (!type_equal(rule_type(r, 0), rule_type(r, 1)))
+    return rule_fail_shape(r, 1, "both operands must have one type");
+  r->out->results[0] = *rule_type(r, 0);
+  r->out->nresults = 1;
+  return true;
+}

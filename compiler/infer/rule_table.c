@@ -74,6 +74,8 @@
 #define RULE_REDISTRIBUTE rule_comm
 /* structure */
 #define RULE_DETACH rule_same
+#define RULE_REPLICA rule_replica
+#define RULE_SAME_AS rule_same_as
 /* communication */
 #define RULE_ALL_GATHER rule_comm
 #define RULE_REDUCE_SCATTER rule_comm

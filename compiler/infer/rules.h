@@ -131,7 +131,7 @@ RuleFn rule_concat, rule_expand, rule_flip, rule_pad, rule_permute, rule_reshape
 RuleFn rule_embedding, rule_embedding_backward, rule_gather, rule_index_select, rule_one_hot,
     rule_scatter_add;
 RuleFn rule_cross_entropy;
-RuleFn rule_const, rule_iota, rule_made, rule_random_numbers, rule_range, rule_same, rule_sink,
+RuleFn rule_const, rule_iota, rule_made, rule_random_numbers, rule_range, rule_replica, rule_same, rule_same_as, rule_sink,
     rule_stated, rule_step;
 
 /* A type as such: mesh, shard dims, element types of Partial. Reason or NULL. */

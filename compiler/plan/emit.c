@@ -214,6 +214,7 @@ static void emit_collective(Emitter *e, uint32_t id, AbiAction *a) {
 #define LIBRARY_CUMSUM ATTR_REVERSE
 #define LIBRARY_SCATTER_ADD ATTR_NONE
 #define LIBRARY_EMBEDDING_BACKWARD ATTR_NONE
+#define LIBRARY_SAME_AS ATTR_NONE
 
 #define POINTWISE(ID, name, arity, trait, types, expr, grads, doc)
 #define OPERATOR(ID, name, cls, lower, min, max, results, attrs, doc)                              \

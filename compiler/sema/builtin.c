@@ -181,8 +181,6 @@ static const struct {
              {"int", builtin_int},
              {"float", builtin_float},
              {"total_steps", builtin_total_steps},
-             {"from_local", not_yet},
-             {"to_local", not_yet},
              {"scan", not_yet},
              {"scaled_dot_product_attention", not_yet},
              {"balance_causal", not_yet},

@@ -5,7 +5,7 @@
 #include "sema/elab.h"
 
 /* Every one is `Val builtin_NAME(Sema *s, const Call *call)`; first those of builtin_tensor.c, then
- * builtin_factory.c, then redistribute.c, distribute.c. A name here hides an operator of that name. */
+ * builtin_factory.c, then redistribute.c, distribute.c, collective.c. A name here hides an operator of that name. */
 #define TENSOR_BUILTINS(X)                                                                         \
   X(to)                                                                                            \
   X(transpose)                                                                                     \
@@ -56,7 +56,14 @@
   X(rand_like)                                                                                     \
   X(randn_like)                                                                                    \
   X(redistribute)                                                                                  \
-  X(distribute)
+  X(distribute)                                                                                    \
+  X(to_local)                                                                                      \
+  X(from_local)                                                                                    \
+  X(all_reduce)                                                                                    \
+  X(all_gather)                                                                                    \
+  X(reduce_scatter)                                                                                \
+  X(all_to_all)                                                                                    \
+  X(coordinate)
 
 #define X(name) Val builtin_##name(Sema *s, const Call *call);
 TENSOR_BUILTINS(X)

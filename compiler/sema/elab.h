@@ -141,6 +141,7 @@ typedef struct Env {
   SourceUnit *file;
   Instance *instance; /* whose members `names` are, else NULL */
   bool is_body;       /* outermost scope of a body: `x = e` does not look beyond */
+  struct Region *region; /* whose outermost scope this is (region.h), or NULL */
 } Env;
 
 struct SourceUnit {
@@ -219,6 +220,7 @@ typedef struct State {
   bool training;      /* dropout acts */
   bool allow_partial; /* the next body may return a Partial undeclared: a hook follows */
   uint32_t block; /* 1 train, 2 eval, 3 infer: parameters of equal names are shared across these */
+  struct Region *region;        /* whose per-rank code this is (region.h), or NULL */
   struct AutoBlock *auto_block; /* the auto whose own code this is (escape.h), or NULL */
 } State;
 
@@ -440,6 +442,8 @@ ValueId emit_const(Sema *s, DType dtype, double value, const Mesh *mesh, Span sp
 bool literal_const(Sema *s, Val v, DType dtype, const Mesh *mesh, Span span, ValueId *out);
 Val emit_cast(Sema *s, ValueId x, DType dtype, Span span);
 Val emit_redistribute(Sema *s, ValueId x, const TensorType *to, Span span);
+/* A layout given so, as a type whose element type is still to be set. */
+bool layout_value(Sema *s, Val v, Span span, const Mesh *mesh, TensorType *out);
 /* A layout given as [B@dp, S], layout(x) or a type: sets that of `t`, whose extents it must have.
  */
 bool apply_layout(Sema *s, Val v, Span span, TensorType *t);
@@ -447,6 +451,9 @@ Val emit_reshape(Sema *s, ValueId x, const int64_t *shape, uint32_t rank, Span s
 /* A number that is the same on every mesh: from the path and a count within it. */
 int64_t next_instance(Sema *s);
 void begin_graph(Sema *s, Graph *g, GraphCache *cache);
+/* In a region: a value that is a tensor of outside (a variable, or found beyond the region's scope)
+ * enters, or is refused; others are given back. */
+Val region_admit(Sema *s, Val v, bool from_outside, Span span);
 void name_value(Sema *s, Val v, const char *name);
 /* Applies the overlay to the value of an expression. */
 Val overlay_value(Sema *s, Val v, Span span);

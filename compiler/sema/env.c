@@ -145,10 +145,19 @@ Val binding_value(Sema *s, SourceUnit *file, Binding *b, const char *name) {
   return b->value;
 }
 
+/* Whether a name is found outside the region at hand. */
+static bool beyond_region(const Sema *s, const Env *env, const char *name) {
+  if (!s->at.region) return false;
+  bool beyond = false;
+  for (; env && !name_map_has(env->names, name); env = env->parent)
+    beyond |= env->region == s->at.region;
+  return beyond;
+}
+
 Val env_lookup(Sema *s, Env *env, const char *name, Span span) {
   SourceUnit *file = env->file;
   Binding *b = env_find(s, env, name);
-  if (b) return binding_value(s, file, b, name);
+  if (b) return region_admit(s, binding_value(s, file, b, name), beyond_region(s, env, name), span);
   if (mesh_knows_axis(s, name)) return (Val){.kind = VAL_AXIS, .as.s = name};
   const Builtin *builtin = builtin_find(s, name);
   if (builtin && builtin->constant.kind != VAL_UNSET) return builtin->constant;

@@ -1,7 +1,7 @@
 /* Expressions. Compile-time parts give values, tensor parts append nodes. See elab.h. */
 #include <string.h>
 
-#include "sema/escape.h"
+#include "sema/region.h"
 
 const char *path_join(Sema *s, const char *path, const char *name) {
   if (!path || !*path) return name;
@@ -155,7 +155,7 @@ static Val eval_member(Sema *s, Env *env, const Expr *e) {
     return file_member(s, base.as.file, e);
   case VAL_INSTANCE: {
     Val v = instance_member(s, base.as.instance, e->as.member.name);
-    if (v.kind != VAL_UNSET) return v;
+    if (v.kind != VAL_UNSET) return region_admit(s, v, false, e->span);
     Diag *d = sema_error(s, DIAG_UNKNOWN_MEMBER, e->as.member.name_span, "%s has no member %s",
                          base.as.instance->levels.data[0]->def->what, e->as.member.name);
     Env only = {.names = &base.as.instance->levels.data[0]->names};
@@ -285,9 +285,9 @@ static Val eval_kind(Sema *s, Env *env, const Expr *e) {
   case EXPR_RECOMPUTE:
     return unsupported(s, e->span, "recompute", "without it the activations are kept");
   case EXPR_LOCAL:
-    return unsupported(s, e->span, "a local region", NULL);
+    return eval_local(s, env, e);
   case EXPR_AUTO:
-    return eval_auto(s, env, e);
+    return e->as.auto_.unchecked ? eval_unchecked(s, env, e) : eval_auto(s, env, e);
   }
   return POISON;
 }

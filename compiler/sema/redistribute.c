@@ -58,17 +58,23 @@ static bool apply_key(Sema *s, const Call *call, const CallArg *arg, TensorType 
   return true;
 }
 
-bool apply_layout(Sema *s, Val v, Span span, TensorType *t) {
-  TensorType to = {.mesh = t->mesh};
-  if (v.kind == VAL_LAYOUT || v.kind == VAL_TYPE)
-    to = *v.as.type;
-  else if (v.kind != VAL_LIST ||
-           !want_ints(s, v, span, "a layout", to.shape, DTM_MAX_DIMS, &to.rank)) {
-    if (v.kind != VAL_LIST && v.kind != VAL_POISON)
-      sema_error(s, DIAG_BAD_LAYOUT, span, "%s is neither `dim: placement` nor a layout",
-                 val_kind_name(v));
-    return false;
+bool layout_value(Sema *s, Val v, Span span, const Mesh *mesh, TensorType *out) {
+  *out = (TensorType){.mesh = mesh};
+  if (v.kind == VAL_LAYOUT || v.kind == VAL_TYPE) {
+    *out = *v.as.type;
+    return true;
   }
+  if (v.kind == VAL_LIST)
+    return want_ints(s, v, span, "a layout", out->shape, DTM_MAX_DIMS, &out->rank);
+  if (v.kind != VAL_POISON)
+    sema_error(s, DIAG_BAD_LAYOUT, span, "%s is neither `dim: placement` nor a layout",
+               val_kind_name(v));
+  return false;
+}
+
+bool apply_layout(Sema *s, Val v, Span span, TensorType *t) {
+  TensorType to;
+  if (!layout_value(s, v, span, t->mesh, &to)) return false;
   if (v.kind == VAL_TYPE && to.dtype != t->dtype) {
     sema_error(s, DIAG_OPERAND_DTYPE, span, "redistribute keeps the element type, %s",
                dtype_name(t->dtype));

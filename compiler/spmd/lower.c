@@ -38,6 +38,13 @@ static ValueId lower_redistribute(Lowering *l) {
   return spmd_cast(l, spmd_redistribute(l, spmd_cast(l, v, to.dtype), &to), own);
 }
 
+/* The entry that the rank has, under the type that says all have it. */
+static ValueId lower_replica(Lowering *l) {
+  const TensorType to = *value_type(l->in, l->serving->first_result);
+  ValueId v = l->map[l->serving->operands[0]];
+  return spmd_emit(l, OP_RESHAPE, &v, 1, (Attr[]){ATTR_INTS(SHAPE, to.shape, to.rank)}, 1, &to);
+}
+
 static void lower_output(Lowering *l) {
   const Node *n = l->serving;
   TensorType t = *value_type(l->in, n->operands[0]);
@@ -87,6 +94,8 @@ static void lower_node(Lowering *l, NodeId id) {
   }
   if (n->op == OP_DETACH)
     v = l->map[n->operands[0]];
+  else if (n->op == OP_REPLICA)
+    v = lower_replica(l);
   else if (n->op == OP_REDISTRIBUTE)
     v = lower_redistribute(l);
   else if (op_info(n->op)->cls == CLASS_CONTRACTION)

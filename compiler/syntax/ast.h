@@ -154,6 +154,7 @@ struct Expr {
     struct {
       Expr *layout; /* the list after `out =` */
       StmtList body;
+      bool unchecked; /* unchecked(out = [...]) { body } */
     } auto_;
   } as;
 };

@@ -49,7 +49,8 @@ Expr *build_on(Builder *b, Expr *value, Expr *mesh);
 Expr *build_recompute(Builder *b, Span start, Expr *value);
 Expr *build_local(Builder *b, Span start, ArgList args, TypeList results, StmtList body,
                   Span close);
-Expr *build_auto(Builder *b, Span start, ArgList args, StmtList body, Span close);
+/* auto, or unchecked */
+Expr *build_auto(Builder *b, bool unchecked, Span start, ArgList args, StmtList body, Span close);
 
 Arg build_arg(Expr *value);
 Arg build_named_arg(Name name, bool is_key, Expr *value);

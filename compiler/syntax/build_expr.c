@@ -218,15 +218,17 @@ Expr *build_local(Builder *b, Span start, ArgList args, TypeList results, StmtLi
   return checked(b, e);
 }
 
-Expr *build_auto(Builder *b, Span start, ArgList args, StmtList body, Span close) {
+Expr *build_auto(Builder *b, bool unchecked, Span start, ArgList args, StmtList body, Span close) {
+  const char *word = unchecked ? "unchecked" : "auto";
   Expr *e = new_expr(b, EXPR_AUTO, span_join(start, close));
   e->as.auto_.body = body;
+  e->as.auto_.unchecked = unchecked;
   bool good = args.len == 1 && args.data[0].name && !args.data[0].is_key &&
               args.data[0].name == intern(b->names, "out");
   if (!good) {
     Span place = args.len ? args.data[0].span : start;
-    Diag *d = build_error(b, DIAG_SYNTAX, place, "auto takes exactly out = layout");
-    diag_help(b->sink, d, (Span){0}, NULL, NULL, "write: auto(out = [B@dp, D]) { ... }");
+    Diag *d = build_error(b, DIAG_SYNTAX, place, "%s takes exactly out = layout", word);
+    diag_help(b->sink, d, (Span){0}, NULL, NULL, "write: %s(out = [B@dp, D]) { ... }", word);
     return new_expr(b, EXPR_ERROR, e->span);
   }
   e->as.auto_.layout = args.data[0].value;

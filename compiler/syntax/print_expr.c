@@ -273,7 +273,8 @@ static Doc *bare(Printer *p, const Expr *e) {
     return CAT(d, print_block(p, &e->as.local.body, e->span.end));
   }
   case EXPR_AUTO:
-    d = CAT(T("auto(out = "), print_expr(p, e->as.auto_.layout), T(") "));
+    d = CAT(T(e->as.auto_.unchecked ? "unchecked(out = " : "auto(out = "),
+            print_expr(p, e->as.auto_.layout), T(") "));
     return CAT(d, print_block(p, &e->as.auto_.body, e->span.end));
   }
   return NULL;

@@ -191,6 +191,7 @@ typedef enum AbiLibrary {
   ABI_LIB_INDEX_SELECT,       /* x, index -> y; dim */
   ABI_LIB_EMBEDDING,          /* ids, weight -> y; rows outside the weight's block give 0 */
   ABI_LIB_EMBEDDING_BACKWARD, /* g, ids -> dweight; ids outside its block are skipped */
+  ABI_LIB_SAME_AS,            /* x, first -> x; a fault where they differ */
   ABI_LIB_COUNT
 } AbiLibrary;
 

@@ -227,6 +227,11 @@ static void run_kernel(const Exec *x, const AbiAction *a, const Prepared *p) {
 static int run_library(const Exec *x, const Prepared *p) {
   LibFault fault;
   if (!dtm_rt_library_run(p->library, x->scratch, &fault)) return 0;
+  if (p->library->code == ABI_LIB_SAME_AS)
+    return dtm_rt_fail(x->comm, RT_BAD_DATA,
+                       "ranks that should hold the same differ: element %lld of %lld is %.9g here "
+                       "and %.9g on the first rank of the mesh dim",
+                       (long long)fault.index, (long long)fault.extent, fault.mine, fault.first);
   return dtm_rt_fail(x->comm, RT_BAD_DATA, "index %lld is outside [0, %lld)",
                      (long long)fault.index, (long long)fault.extent);
 }

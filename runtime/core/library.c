@@ -210,6 +210,27 @@ static void index_select(const LibCall *c, LibFault *fault) {
   }
 }
 
+/* --- replicas -----------------------------------------------------------------------------------
+ */
+
+/* Copies x and compares it with what the first rank has; equal are also two NaN. The first element
+ * that differs is the one told, whatever the number of threads. */
+static void same_as(const LibCall *c, LibFault *fault) {
+  const LibTensor *x = &c->t[0], *first = &c->t[1], *y = &c->t[2];
+  int64_t n = 1, at = -1;
+  for (uint32_t d = 0; d < x->rank; d++) n *= x->extent[d];
+  if (y->data != x->data && n) memcpy(y->data, x->data, abi_dtype_bytes(x->dtype) * (size_t)n);
+  for (int64_t i = 0; i < n && at < 0; i++) {
+    double a = abi_load(x->data, x->dtype, i), b = abi_load(first->data, x->dtype, i);
+    int same = a == b || (isnan(a) && isnan(b));
+    if (same && !abi_is_float(x->dtype))
+      same = abi_load_int(x->data, x->dtype, i) == abi_load_int(first->data, x->dtype, i);
+    if (same) continue;
+    at = i;
+    *fault = (LibFault){.index = i, .extent = n, .mine = a, .first = b};
+  }
+}
+
 /* --- entry -------------------------------------------------------------------------------------
  */
 
@@ -220,7 +241,7 @@ size_t dtm_rt_library_scratch(const LibCall *c) {
 }
 
 int dtm_rt_library_run(const LibCall *c, void *scratch, LibFault *fault) {
-  *fault = (LibFault){0, -1};
+  *fault = (LibFault){.extent = -1};
   switch ((AbiLibrary)c->code) {
   case ABI_LIB_SORT:
     sort(c, c->args[1] != 0, c->t[0].extent[c->args[0]], scratch);
@@ -245,6 +266,9 @@ int dtm_rt_library_run(const LibCall *c, void *scratch, LibFault *fault) {
     break;
   case ABI_LIB_EMBEDDING_BACKWARD:
     dtm_rt_embedding_backward(c, scratch, fault);
+    break;
+  case ABI_LIB_SAME_AS:
+    same_as(c, fault);
     break;
   case ABI_LIB_NONE:
   case ABI_LIB_COUNT:

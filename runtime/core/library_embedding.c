@@ -16,7 +16,7 @@ static int64_t row_of(const LibTensor *ids, int64_t i, const LibTensor *weight, 
   int64_t id = abi_load_int(ids->data, ids->dtype, i);
   if (id < 0 || id >= weight->shape[0]) {
 #pragma omp critical(dtm_rt_library_fault)
-    *fault = (LibFault){id, weight->shape[0]};
+    *fault = (LibFault){.index = id, .extent = weight->shape[0]};
     return -1;
   }
   int64_t row = id - weight->offset[0];

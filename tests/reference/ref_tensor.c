@@ -134,6 +134,21 @@ static bool ref_identity(RefEval *e) {
   return true;
 }
 
+/* replica: the mean of the entries along its dim (one for a rank, which holds one). */
+static bool ref_structure(RefEval *e) {
+  if (e->node->op != OP_REPLICA) return ref_identity(e);
+  uint32_t dim = ref_dim(e, 0);
+  int64_t at[DTM_MAX_DIMS] = {0}, i = 0, entries = e->in[0].shape[dim];
+  if (ref_count(&e->in[0]) == 0) return true;
+  do {
+    int64_t to[DTM_MAX_DIMS];
+    memcpy(to, at, sizeof to);
+    to[dim] = 0;
+    e->out[0].data[ref_offset(&e->out[0], to)] += e->in[0].data[i++] / (double)entries;
+  } while (ref_next(e->in[0].rank, e->in[0].shape, at));
+  return true;
+}
+
 bool ref_eval_node(RefContext *ctx, Arena *arena, const RefNode *node, const RefTensor *operands,
                    RefTensor *results) {
   static RefFn *const classes[] = {
@@ -142,7 +157,7 @@ bool ref_eval_node(RefContext *ctx, Arena *arena, const RefNode *node, const Ref
       [CLASS_MOVEMENT] = ref_movement,   [CLASS_INDEXING] = ref_indexing,
       [CLASS_FUSED] = ref_fused,         [CLASS_RANDOM] = ref_random,
       [CLASS_FACTORY] = ref_factory,     [CLASS_COMM] = ref_identity,
-      [CLASS_STRUCTURE] = ref_identity,
+      [CLASS_STRUCTURE] = ref_structure,
   };
   RefEval e = {.ctx = ctx, .arena = arena, .node = node, .in = operands, .out = results};
   for (uint32_t k = 0; k < node->nresults; k++) {
