@@ -245,14 +245,14 @@ static ValueId no_meaning(Move *m, const char *why) {
   return 0;
 }
 
-/* Scalars stand as they are; all others are stacks of one rank. */
+/* Scalars that are no stacks broadcast as they are; all others become stacks of one rank. */
 static void align_all(Move *m) {
   uint32_t rank = 0;
   for (uint32_t i = 0; i < m->n.noperands; i++)
     if (block_of(m, m->n.operands[i])->rank > rank) rank = block_of(m, m->n.operands[i])->rank;
+  bool pointwise = op_info(m->n.op)->cls == CLASS_POINTWISE;
   for (uint32_t i = 0; i < m->n.noperands; i++) {
-    double value;
-    if (m->x[i] && value_const(m->s->at.graph, m->x[i], &value)) continue;
+    if (pointwise && m->x[i] && type_of(m->s, m->x[i]).rank == 0) continue;
     m->x[i] = align(m->s, m->r, m->x[i], rank, m->n.span);
   }
 }
