@@ -103,7 +103,9 @@ static ValueId as_stack(Sema *s, const Region *r, ValueId x, Span span) {
   if (!x || type_of(s, x).rank >= r->nlead) return x;
   TensorType ones = {.dtype = type_of(s, x).dtype, .rank = r->nlead, .mesh = r->mesh};
   for (uint32_t k = 0; k < r->nlead; k++) ones.shape[k] = 1;
-  if (type_of(s, x).mesh) return stack_reshape(s, x, ones.shape, ones.rank, span);
+  double value;
+  if (type_of(s, x).mesh && !value_const(s->at.graph, x, &value))
+    return stack_reshape(s, x, ones.shape, ones.rank, span);
   Attr attrs[] = {ATTR_T(TYPE, &ones), ATTR_F(VALUE, 1)};
   ValueId one = add(s, OP_FULL, NULL, 0, attrs, 2, span);
   return add(s, ones.dtype == DT_BOOL ? OP_LOGICAL_AND : OP_MUL, (ValueId[]){x, one}, 2, NULL, 0,

@@ -185,6 +185,37 @@ END_TEST
 
 /* Vocabulary 10 over 4 ranks (3, 3, 3, 1) and 3 over 4 (1, 1, 1, 0): ids of other blocks give 0 and
  * take no gradient. */
+START_TEST(replicas_are_compared) {
+  const int64_t e[] = {3, 5};
+  static const uint32_t types[] = {ABI_F32, ABI_BF16, ABI_I64};
+  for (int k = 0; k < 3; k++) {
+    LibCall c = {.code = ABI_LIB_SAME_AS, .ntensors = 3, .threads = 2};
+    for (int i = 0; i < 3; i++) c.t[i] = tensor(types[k], 2, e);
+    size_t bytes = 15 * abi_dtype_bytes(types[k]);
+    memcpy(c.t[1].data, c.t[0].data, bytes);
+    LibFault fault;
+    ck_assert_int_eq(dtm_rt_library_run(&c, NULL, &fault), 0);
+    ck_assert_int_eq(memcmp(c.t[2].data, c.t[0].data, bytes), 0);
+    if (types[k] == ABI_F32) { /* two NaN agree, and both zeros */
+      ((float *)c.t[0].data)[3] = ((float *)c.t[1].data)[3] = NAN;
+      ((float *)c.t[0].data)[4] = 0.0f;
+      ((float *)c.t[1].data)[4] = -0.0f;
+      ck_assert_int_eq(dtm_rt_library_run(&c, NULL, &fault), 0);
+      ((float *)c.t[1].data)[7] = NAN;
+    } else if (types[k] == ABI_I64) { /* beyond what a double tells apart */
+      ((int64_t *)c.t[0].data)[7] = ((int64_t)1 << 60) + 1;
+      ((int64_t *)c.t[1].data)[7] = (int64_t)1 << 60;
+    } else {
+      abi_store(c.t[1].data, types[k], 7, get(&c.t[0], 7) + 64);
+    }
+    ck_assert_int_eq(dtm_rt_library_run(&c, NULL, &fault), -1);
+    ck_assert_int_eq(fault.index, 7);
+    ck_assert_int_eq(fault.extent, 15);
+    release(&c);
+  }
+}
+END_TEST
+
 START_TEST(vocabulary_blocks) {
   for (uint32_t dtype = ABI_F64; dtype <= ABI_F16; dtype++)
     for (int64_t vocab = 3; vocab <= 10; vocab += 7) {
@@ -233,6 +264,7 @@ int main(void) {
   tcase_add_test(tc, running_sums);
   tcase_add_test(tc, gather_and_scatter);
   tcase_add_test(tc, selects_slices);
+  tcase_add_test(tc, replicas_are_compared);
   tcase_add_test(tc, vocabulary_blocks);
   suite_add_tcase(suite, tc);
   SRunner *runner = srunner_create(suite);
