@@ -127,7 +127,7 @@ static bool read_inputs(Sema *s, Env *env, const ArgList *args, Inputs *in) {
     const Arg *a = &args->data[i];
     Val v = eval(s, env, a->value);
     if (a->name == check) {
-      ok &= want_bool(s, v, a->value->span, "run_check", &in->check);
+      ok &= want_bool(s, v, a->span, "run_check", &in->check);
       continue;
     }
     bool named = a->name && !a->is_key, plain = a->value && a->value->kind == EXPR_NAME && !a->name;
