@@ -206,6 +206,27 @@ START_TEST(json_is_complete) {
 }
 END_TEST
 
+/* What the compiler tells without finding fault: one line, and no error or warning. */
+START_TEST(notes_are_no_faults) {
+  World w;
+  setup(&w);
+  diag_emit(&w.sink, DIAG_AUTO_INSERTED, (Span){0}, "auto at m.dtm:3: 2 redistributes inserted");
+  ck_assert_int_eq(w.sink.errors + w.sink.warnings, 0);
+  ck_assert_str_eq(rendered(&w, DIAG_TEXT, false),
+                   "note: auto at m.dtm:3: 2 redistributes inserted\n");
+  ck_assert_ptr_nonnull(strstr(rendered(&w, DIAG_SARIF, false), "\"level\": \"note\""));
+  ck_assert_int_eq(strncmp(rendered(&w, DIAG_GITHUB, false), "::notice ", 9), 0);
+  json_t *root = parsed(&w, DIAG_JSON), *list = json_object_get(root, "diagnostics");
+  ck_assert_str_eq(string_at(json_array_get(list, 0), "severity"), "note");
+  json_decref(root);
+  emit_example(&w);
+  char *text = rendered(&w, DIAG_TEXT, false);
+  const char *error = strstr(text, "error["), *note = strstr(text, "\nnote: auto at");
+  ck_assert(error && note && error < note && strstr(note, "\n1 error, 0 warnings\n"));
+  arena_free(&w.arena);
+}
+END_TEST
+
 START_TEST(empty_json_is_valid) {
   World w;
   setup(&w);
@@ -349,6 +370,7 @@ int main(void) {
   tcase_add_test(tests, text_of_odd_places);
   tcase_add_test(tests, long_lines_are_cut);
   tcase_add_test(tests, json_is_complete);
+  tcase_add_test(tests, notes_are_no_faults);
   tcase_add_test(tests, empty_json_is_valid);
   tcase_add_test(tests, sarif_has_what_scanning_needs);
   tcase_add_test(tests, fingerprints_survive_moved_lines);
