@@ -152,7 +152,7 @@ bool rule_fail_shape(Rule *r, uint32_t operand, const char *reason) {
 
 bool rule_fail_argument(Rule *r, const char *reason) {
   return rule_fail(r, DIAG_OPERATOR_ARGUMENT, 0, -1,
-                   rule_text(r, "%s: bad argument", r->info->name), reason);
+                   rule_text(r, "%s: %s", r->info->name, reason), NULL);
 }
 
 /* The first operand that is Partial on the axis; the caller knows there is one. */

@@ -117,6 +117,8 @@ typedef struct DataSource {
   DType file_dtype;   /* raw: stated; others DT_NONE */
   TensorType type;    /* of one batch; dim 0 is the batch */
   int64_t below;      /* every value must be < below; 0 = unchecked */
+  bool ignores;       /* ... or be `ignore` */
+  int64_t ignore;
   double scale;       /* read value * scale when the type is a float (1 = none) */
   Span span;
 } DataSource;

@@ -25,8 +25,9 @@ typedef struct Loss {
   ProgramBlock *block;
   const Graph *from;
   Graph *g;
-  DiagSink sink; /* stays empty: every node is legal by construction */
-  Node at;       /* the cross_entropy */
+  const char *name; /* of what is added, for messages of the run-time */
+  DiagSink sink;    /* stays empty: every node is legal by construction */
+  Node at;          /* the cross_entropy */
   DType dtype;
   TensorType rows; /* labels' shape and shards, element type of the loss */
   uint32_t cut;    /* axes that shard the vocabulary */
@@ -37,7 +38,9 @@ static ValueId add(Loss *l, Op op, const ValueId *operands, uint32_t n, const At
                    uint32_t nattrs) {
   NodeId id =
       infer_add(l->g, &l->sink, op, operands, n, attrs, nattrs, l->at.span, NULL, l->at.scope);
-  return node_result(graph_node(l->g, id), 0);
+  ValueId v = node_result(graph_node(l->g, id), 0);
+  if (op != OP_CONST) graph_value(l->g, v)->name = l->name;
+  return v;
 }
 
 static ValueId unary(Loss *l, Op op, ValueId a) {
@@ -108,23 +111,65 @@ static ValueId is_label(Loss *l, ValueId x, ValueId labels) {
   return binary(l, OP_EQ, iota, column);
 }
 
-/* Whether no label can be `ignore`: labels that come from a source whose values are checked to lie
- * in [0, below). Sources of unsigned numbers (images, texts, token files) are checked from here on:
- * what they hold are classes. */
-static bool never_ignored(Loss *l, ValueId labels, int64_t ignore) {
+/* The source that a value is read from without a change of its elements, or NULL; *whole: all of
+ * its elements. */
+static DataSource *source_of(ProgramBlock *block, const Graph *g, ValueId v, bool *whole) {
+  *whole = true;
   for (;;) {
-    const Node *n = value_node(l->from, labels);
-    if (n->op == OP_INPUT) {
-      DataSource *d = &l->block->data.data[node_int(n, ATTR_SOURCE, 0)];
-      bool numbers = strcmp(d->reader, "npy") == 0 || strcmp(d->reader, "raw") == 0;
-      if (ignore < 0 && !numbers && (d->below == 0 || d->below > l->vocab)) d->below = l->vocab;
-      return d->below > 0 && d->below <= l->vocab && (ignore < 0 || ignore >= d->below);
-    }
+    const Node *n = value_node(g, v);
+    if (n->op == OP_INPUT) return &block->data.data[node_int(n, ATTR_SOURCE, 0)];
     bool moves = n->op == OP_RESHAPE || n->op == OP_SLICE || n->op == OP_REDISTRIBUTE ||
                  n->op == OP_PERMUTE || n->op == OP_SQUEEZE || n->op == OP_UNSQUEEZE ||
                  n->op == OP_CAST;
-    if (!moves) return false;
-    labels = n->operands[0];
+    if (!moves) return NULL;
+    *whole &= n->op != OP_SLICE;
+    v = n->operands[0];
+  }
+}
+
+/* Formats of unsigned numbers (images, texts, token files): what is used as a class there is one.
+ */
+static bool holds_classes(const DataSource *d) {
+  return strcmp(d->reader, "npy") != 0 && strcmp(d->reader, "raw") != 0;
+}
+
+static void check_below(DataSource *d, int64_t vocab) {
+  if (d->below == 0 || d->below > vocab) d->below = vocab;
+}
+
+/* Whether no label can be `ignore`: labels that come from a source whose values are checked to lie
+ * in [0, below). From here on a source is checked if all of it is labels, or if what it holds are
+ * classes anyway. */
+static bool never_ignored(Loss *l, ValueId labels, int64_t ignore) {
+  bool whole;
+  DataSource *d = source_of(l->block, l->from, labels, &whole);
+  if (!d) return false;
+  bool classes = ignore < 0 && holds_classes(d);
+  if (classes || (whole && !dtype_is_float(d->type.dtype))) check_below(d, l->vocab);
+  if (!classes && whole && (ignore < 0 || ignore >= l->vocab)) {
+    d->ignores = true; /* may stand there all the same */
+    d->ignore = ignore;
+  }
+  return d->below > 0 && d->below <= l->vocab && !d->ignores && (ignore < 0 || ignore >= d->below);
+}
+
+/* Labels that are compared with an argmax are classes of it. */
+static void check_compared(ProgramBlock *block, const Graph *g) {
+  for (NodeId id = 1; id < g->nodes.len; id++) {
+    const Node *n = graph_node(g, id);
+    if (n->op != OP_EQ && n->op != OP_NE) continue;
+    for (uint32_t i = 0; i < 2; i++) {
+      bool whole;
+      const Node *guess = value_node(g, n->operands[i]);
+      DataSource *d = source_of(block, g, n->operands[1 - i], &whole);
+      while (guess->op == OP_CAST || guess->op == OP_REDISTRIBUTE)
+        guess = value_node(g, guess->operands[0]);
+      if (guess->op != OP_ARGMAX || !d || !holds_classes(d) || dtype_is_float(d->type.dtype))
+        continue;
+      const TensorType *t = value_type(g, guess->operands[0]);
+      int64_t dim = node_int(guess, ATTR_DIM, -1);
+      check_below(d, t->shape[dim < 0 ? dim + t->rank : dim]);
+    }
   }
 }
 
@@ -199,14 +244,15 @@ static ValueId expand(Loss *l, ValueId logits, ValueId labels, ValueId weights, 
   return redistribute(l, loss, &value_type(l->from, l->at.first_result)->layout);
 }
 
-static void expand_node(Arena *scratch, const Sources *sources, GraphMap *map, NodeId id,
+static void expand_node(Arena *scratch, const Program *program, GraphMap *map, NodeId id,
                         ProgramBlock *block) {
   Loss l = {.block = block, .from = map->from, .g = map->to, .at = *graph_node(map->from, id)};
+  l.name = intern(program->names, "cross_entropy");
   ValueId logits = graph_map_get(map, l.at.operands[0]);
   ValueId labels = graph_map_get(map, l.at.operands[1]);
   ValueId weights = l.at.noperands > 2 ? graph_map_get(map, l.at.operands[2]) : 0;
   TensorType x = *value_type(l.g, logits);
-  diag_init(&l.sink, scratch, sources);
+  diag_init(&l.sink, scratch, program->sources);
   l.dtype = value_type(l.from, l.at.first_result)->dtype;
   l.rows = *value_type(l.g, labels);
   l.rows.dtype = l.dtype;
@@ -219,9 +265,10 @@ static void expand_node(Arena *scratch, const Sources *sources, GraphMap *map, N
 
 static void expand_block(Arena *scratch, const Program *program, ProgramBlock *b) {
   GraphMap map = graph_map_begin(scratch, scratch, b->graph);
+  check_compared(b, b->graph);
   for (NodeId id = 1; id < b->graph->nodes.len; id++) {
     if (graph_node(b->graph, id)->op == OP_CROSS_ENTROPY)
-      expand_node(scratch, program->sources, &map, id, b);
+      expand_node(scratch, program, &map, id, b);
     else
       graph_map_copy(&map, id);
   }

@@ -332,6 +332,8 @@ static void emit_sources(Emitter *e, const ProgramBlock *block, AbiProgram *prog
                    .file_dtype = d->file_dtype,
                    .type = image_type(e->w, &d->type),
                    .below = d->below,
+                   .ignores = d->ignores,
+                   .ignore = d->ignore,
                    .scale = d->scale,
                    .source = source_text(e, d->span)};
     if (d->type.rank && program->batch == 0 && strcmp(d->reader, "valid") != 0)

@@ -236,7 +236,7 @@ static bool eval_places(Sema *s, Env *env, const TypeExpr *t, uint32_t *used, Te
     else if (shard && (d < 0 || d >= out->rank))
       fault = "the tensor has no such dim";
     else if (shard && layout_dim_ways(&out->layout, out->mesh, (uint32_t)d) > 1)
-      fault = "two mesh dims cut this dim: write their order, as in [N@(outer, inner)]";
+      fault = "two mesh dims cut this dim: write their order, as in [N@(outer,inner)]";
     if (fault) {
       sema_error(s, DIAG_BAD_LAYOUT, item->span, "%s", fault);
       ok = false;

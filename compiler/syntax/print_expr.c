@@ -163,7 +163,7 @@ Doc *print_axes(Printer *p, const ExprList *axes) {
     return CAT(T("@"), print_expr(p, axes->data[0]));
   Doc *d = T("@(");
   for (uint32_t i = 0; i < axes->len; i++)
-    doc_append(p->arena, &d, CAT(T(i ? ", " : ""), print_expr(p, axes->data[i])));
+    doc_append(p->arena, &d, CAT(T(i ? "," : ""), print_expr(p, axes->data[i])));
   return CAT(d, T(")"));
 }
 

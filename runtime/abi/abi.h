@@ -104,9 +104,10 @@ typedef struct AbiSource {
   uint32_t file_dtype; /* raw: stated, else 0 */
   uint32_t type;       /* one batch, dim 0 is the batch, with its placement */
   int64_t below;       /* integers must be in [0, below); 0 = unchecked */
+  int64_t ignore;      /* ... or be this, if `ignores` */
   double scale;    /* value * scale when the batch is a float type and the file is not; 1 = none */
   uint32_t source; /* "mlp.dtm:40:3" */
-  uint32_t zero;
+  uint32_t ignores;
 } AbiSource;
 
 typedef enum AbiRole {

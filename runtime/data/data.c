@@ -230,7 +230,9 @@ static int convert(const RtData *d, uint32_t i, int64_t index, int64_t stride, i
   for (int64_t k = 0; k < n; k++) {
     int64_t v = dtm_rt_table_int(t, index + k * stride);
     bool over = t->type == FILE_U64 && v < 0 && !(wide && to_float);
-    if (v < low || v > high || over) return out_of_range(d, i, index + k * stride, low, high);
+    bool ignored = record->ignores && v == record->ignore;
+    if (((v < low || v > high) && !ignored) || over)
+      return out_of_range(d, i, index + k * stride, low, high);
     if (to_float)
       abi_store(dst, dtype, at + k, dtm_rt_table_float(t, index + k * stride) * record->scale);
     else

@@ -111,5 +111,86 @@ done
 train all 11 -D batch=4
 [ "$(grep -c '"step"' all.log)" -ge 3 ] || fail "11 samples in batches of 4 are not 3 steps"
 
+# --- labels that are no class ---
+labels() { says "$1" "$2" ./one1 "${@:4}" --no-curve --data x=x3 --data y="$3"; }
+compile short one1
+printf '\1\7\0' >y_high
+labels 1 'y_high: value 7 at element 1 .*outside \[0, 2\]' y_high
+labels 1 'data y is declared at' y_high
+cat >compare.dtm <<'EOT'
+module Model() {
+  param w: f32[3, 2] = normal()
+  forward(x) { return linear(x, w) }
+}
+eval {
+  data x = raw("x", f32[2, 1, 2], dtype = u8, scale = 0.01)
+  data y = idx("y", i64[2])
+  model m = Model()
+  metric accuracy = mean(argmax(m(x.reshape([2, 2])), -1) == y)
+}
+EOT
+compile compare compare
+printf 'abcdefgh' >x4
+printf '\0\0\10\1\0\0\0\4\0\1\2\1' >y_right
+printf '\0\0\10\1\0\0\0\4\0\1\2\3' >y_wrong
+says 0 'accuracy' ./compare eval --data x=x4 --data y=y_right
+says 1 'y_wrong: value 3 at element 3 .*outside \[0, 2\]' ./compare eval --data x=x4 --data y=y_wrong
+# -100 is ignored, another number is no label
+cat >signed.dtm <<'EOT'
+module Model() {
+  param w: f32[3, 2] = normal()
+  param v: f32[300] = zeros()
+  forward(x) { return linear(x, w) + sum(v) }
+}
+config { cut = false  hidden = false }
+train {
+  data x = raw("x", f32[2, 1, 2], dtype = u8, scale = 0.01)
+  data y = raw("y", i32[2, 1, 1], dtype = i32)
+  model m = Model()
+  let labels = if hidden then y.reshape([2]) + 0 else y.reshape([2])
+  loss cross_entropy(m(x.reshape([2, 2])), labels)
+  optimizer adamw(lr = 0.1)
+  shuffle false
+}
+EOT
+compile signed signed
+compile signed hidden -D hidden=true
+printf '\1\0\0\0\234\377\377\377\2\0\0\0\0\0\0\0' >y_ignored
+printf '\1\0\0\0\235\377\377\377\2\0\0\0\0\0\0\0' >y_negative
+run() { says "$1" "$2" "./$3" --no-curve --data x=x4 --data y="$4" "${@:5}"; }
+run 0 'loss' signed y_ignored
+run 1 'y_negative: value -99 at element 1' signed y_negative
+run 1 'not finite at step 1: .*`[a-z]+ cross_entropy` at signed.dtm:12' hidden y_negative
+
+# --- where a run goes on, and where it cannot ---
+run 0 '2 steps|step 2' signed y_ignored --save s.st
+run 0 'is at step 2 and training ends at step 2: nothing is left' signed y_ignored --resume s.st
+run 0 'step 4/4' signed y_ignored --resume s.st --steps 4
+run 0 '' signed y_ignored --steps 3 --save odd.st --seed 5
+run 1 'trained with --seed 5, not 6' signed y_ignored --resume odd.st --steps 4 --seed 6
+run 0 '' signed y_ignored --resume odd.st --steps 4 --seed 5
+printf 'abcd' >x_two
+printf '\1\0\0\0\2\0\0\0' >y_two
+says 1 'was saved after batch 1 of an epoch, but the data now has 1' \
+  ./signed --resume odd.st --steps 9 --data x=x_two --data y=y_two
+# bit by bit the same as without a break
+run 0 '' signed y_ignored --steps 4 --save whole.st
+run 0 '' signed y_ignored --steps 3 --save broken.st
+run 0 '' signed y_ignored --resume broken.st --steps 4 --save broken.st
+cmp -s <(tail -c 1200 whole.st) <(tail -c 1200 broken.st) || fail "a resumed run ends elsewhere"
+
+# --- no room ---
+cp s.st before.st
+(ulimit -f 1 && ./signed --no-curve --data x=x4 --data y=y_ignored --save s.st) >out 2>&1
+[ $? = 1 ] && grep -q 'cannot save s.st.*free some space' out || fail "a limit on file sizes: $(cat out)"
+cmp -s s.st before.st || fail "the checkpoint before the failure is gone"
+ls s.st.partial >/dev/null 2>&1 && fail "half a checkpoint is left"
+if mkdir disk && mount -t tmpfs -o size=4k none disk 2>/dev/null; then
+  says 1 'cannot save disk/a.st.*No space left' ./signed --no-curve --data x=x4 --data y=y_ignored --save disk/a.st
+  [ -e disk/a.st ] && fail "half a checkpoint stands on the full disk"
+  umount disk
+fi
+says 2 'log.*plain' ./signed --log xml
+
 [ $failed = 0 ] && echo passed
 [ $failed = 0 ]

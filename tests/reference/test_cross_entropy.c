@@ -136,13 +136,14 @@ START_TEST(two_reductions) {
 }
 END_TEST
 
-/* Labels of a source of classes are range-checked, so none is ignored and nothing is counted. */
+/* Labels of a source of classes are range-checked, so none is ignored and nothing is counted; those
+ * of a file of numbers are checked too, but for the number that is ignored. */
 START_TEST(labels_of_a_source) {
   static const struct {
     const char *reader;
     int64_t below;
     int all_reduce;
-  } sources[] = {{"idx", 5, 0}, {"npy", 0, 1}};
+  } sources[] = {{"idx", 5, 0}, {"npy", 5, 1}};
   for (int i = 0; i < 2; i++) {
     Lab lab;
     lab_init(&lab, 1, (int64_t[]){2});
@@ -158,6 +159,8 @@ START_TEST(labels_of_a_source) {
     LabComm comm = lab_comm(&lab, lab.g, 0, lab.g->nodes.len, PHASE_FORWARD);
     ck_assert_int_eq(comm.all_reduce, sources[i].all_reduce);
     ck_assert_int_eq(lab.train->data.data[0].below, sources[i].below);
+    ck_assert_int_eq(lab.train->data.data[0].ignores, sources[i].all_reduce);
+    ck_assert_int_eq(lab.train->data.data[0].ignore, sources[i].all_reduce ? -100 : 0);
     lab_free(&lab);
   }
 }
