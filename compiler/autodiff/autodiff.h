@@ -15,6 +15,10 @@ bool compute_run(Program *program, DiagSink *sink);
  * variables. Emits diagnostics for what has no gradient. False when there were errors. */
 bool autodiff_run(Program *program, PlanCache *plans, DiagSink *sink);
 
+/* The errors of autodiff_run on a program of the same stage, at less cost and without changing it.
+ */
+bool autodiff_check(const Program *program, PlanCache *plans, DiagSink *sink);
+
 /* Gradients alone, for tests and for pricing fixes: cotangent of each of `wrt` (0 = none flows).
  * Appends backward nodes to `g`, which is of stage explicit. A gradient's placement follows from
  * that of its value: S(d) -> S(d), Partial -> R, R -> R or P(sum), whichever gives fewer bytes over

@@ -6,8 +6,7 @@
  * keeps, zero bytes), so it counts once. */
 #include "autodiff/grad.h"
 
-/* Marks the values that depend on `wrt` and that the loss depends on. */
-static void mark_active(Grad *d, ValueId loss, const ValueId *wrt, uint32_t nwrt) {
+void grad_mark_active(Grad *d, ValueId loss, const ValueId *wrt, uint32_t nwrt) {
   bool *depends = ARENA_ARRAY(d->scratch, bool, d->end_value);
   for (uint32_t i = 0; i < nwrt; i++) depends[wrt[i]] = true;
   for (NodeId id = 1; id < d->end; id++) {
@@ -103,8 +102,7 @@ static bool differentiable_partial(Grad *d, const Node *n, ValueId y) {
   return true;
 }
 
-/* The gradients of one node to its active operands, given the cotangent of its result. */
-static void differentiate(Grad *d, NodeId id, ValueId y, ValueId g) {
+void grad_differentiate(Grad *d, NodeId id, ValueId y, ValueId g) {
   enum { FEW = 4 };
   Node n = *graph_node(d->g, id);
   const VjpRow *row = vjp_row(n.op);
@@ -149,7 +147,7 @@ static void differentiate(Grad *d, NodeId id, ValueId y, ValueId g) {
 static void run(Grad *d, ValueId loss, const ValueId *wrt, uint32_t nwrt, ValueId *grads) {
   bool *is_wrt = ARENA_ARRAY(d->scratch, bool, d->end_value);
   for (uint32_t i = 0; i < nwrt; i++) is_wrt[wrt[i]] = true;
-  mark_active(d, loss, wrt, nwrt);
+  grad_mark_active(d, loss, wrt, nwrt);
   cot_plan(d, wrt, nwrt);
   if (d->active[loss]) {
     d->node = graph_value(d->g, loss)->node;
@@ -162,7 +160,7 @@ static void run(Grad *d, ValueId loss, const ValueId *wrt, uint32_t nwrt, ValueI
       ValueId y = node_result(&n, r);
       if (!d->active[y] || is_wrt[y]) continue;
       ValueId g = collect(d, y);
-      if (g && !graph_value(d->g, g)->poisoned) differentiate(d, id, y, g);
+      if (g && !graph_value(d->g, g)->poisoned) grad_differentiate(d, id, y, g);
     }
   }
   for (uint32_t i = 0; i < nwrt; i++) {

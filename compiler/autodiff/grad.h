@@ -49,6 +49,14 @@ typedef struct VjpRow {
 
 const VjpRow *vjp_row(Op op);
 
+/* --- the engine (backward.c) -------------------------------------------------------------------
+ */
+
+/* Fills d->active: the values that depend on `wrt` and that the loss depends on. */
+void grad_mark_active(Grad *d, ValueId loss, const ValueId *wrt, uint32_t nwrt);
+/* The gradients of node `id` to its active operands, given the cotangent of its result `y`. */
+void grad_differentiate(Grad *d, NodeId id, ValueId y, ValueId g);
+
 /* --- building (build.c) ------------------------------------------------------------------------
  */
 

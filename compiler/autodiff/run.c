@@ -103,7 +103,7 @@ static void output_loss(Step *s, ValueId loss) {
   graph_add(g, OP_OUTPUT, &loss, 1, attrs, 2, NULL, 0, at.span, at.scope);
 }
 
-static bool supported(const ProgramBlock *b, const Graph *g, DiagSink *sink) {
+bool training_supported(const ProgramBlock *b, const Graph *g, DiagSink *sink) {
   uint32_t errors = sink->errors;
   const OptimizerSpec *o = &b->optimizer;
   if (o->kind && strcmp(o->kind, "sgd") != 0 && strcmp(o->kind, "adamw") != 0)
@@ -133,7 +133,7 @@ static bool build(Step *s, ProgramBlock *b, ValueId loss, ValueId lr) {
 bool autodiff_run(Program *program, PlanCache *plans, DiagSink *sink) {
   ProgramBlock *b = &program->block[BLOCK_TRAIN];
   if (!b->graph || !b->loss || !b->optimizer.kind) return true;
-  if (!supported(b, b->graph, sink)) return false;
+  if (!training_supported(b, b->graph, sink)) return false;
   uint32_t errors = sink->errors;
   Arena scratch;
   arena_init(&scratch);

@@ -31,6 +31,9 @@ void step_assign(Step *s, uint32_t var, ValueId value);
 uint32_t step_new_var(Step *s, VarKind kind, const Trained *p, const char *suffix,
                       const TensorType *type);
 
+/* Whether the optimizer is known and the loss one number; reports what is not. */
+bool training_supported(const ProgramBlock *b, const Graph *g, DiagSink *sink);
+
 /* Adds up the raw gradients of the accumulated batches in variables (reduce.c); afterwards, once
  * per step, they start at zero again. */
 void step_accumulate(Step *s, int64_t batches);

@@ -5,8 +5,10 @@
  */
 #include <string.h>
 
+#include "autodiff/autodiff.h"
 #include "driver/commands.h"
 #include "driver/fixes.h"
+#include "place/expand.h"
 
 static bool reported(const DiagSink *sink, const Diag *d) {
   for (uint32_t i = 0; i < sink->diags.len; i++) {
@@ -40,6 +42,13 @@ static const char *unit_dims(Session *s, const Mesh *mesh) {
   return sb.len ? sb.text : NULL;
 }
 
+/* What compiling would find behind elaboration: values without a gradient. */
+static void check_gradients(Session *s, Program *program, DiagSink *sink) {
+  if (sink->errors || !compute_run(program, sink)) return;
+  expand_run(program);
+  autodiff_check(program, session_plans(s), sink);
+}
+
 static bool check_one(Session *s, const char *path, const char *mesh) {
   SemaOptions sema;
   ConfigList config = {0};
@@ -54,12 +63,14 @@ static bool check_one(Session *s, const char *path, const char *mesh) {
     printf("%s%s\n", sb.text, program->world ? mesh_print(&s->arena, program->world) : "");
   }
   const char *dims = unit_dims(s, program->world);
+  check_gradients(s, program, &s->sink);
   if (!dims || s->sink.errors) return true;
   DiagSink hidden;
   diag_init(&hidden, &s->arena, &s->sources);
   sema.assume_two = true;
   sema.config = NULL;
-  sema_run(&sema, &s->arena, &s->names, &s->sources, &hidden);
+  program = sema_run(&sema, &s->arena, &s->names, &s->sources, &hidden);
+  check_gradients(s, program, &hidden);
   warn_hidden(s, &hidden, dims);
   return true;
 }

@@ -1,0 +1,141 @@
+/* What has no gradient, without differentiating the program: for `dtmc check`.
+ *
+ * In: a program of stage explicit. Out: the diagnostics that autodiff_run would give, at a cost
+ * that grows with the distinct nodes between parameters and loss, not with their number. Each is
+ * differentiated alone: its operands become variables, and its cotangent is whole where a cut might
+ * leave it Partial, which no gradient refuses.
+ */
+#include <string.h>
+
+#include "autodiff/step.h"
+
+typedef struct Check {
+  Grad d;     /* over the graph of the program: which values are active */
+  IdMap seen; /* hash of a node and its types -> whether it has gradients */
+} Check;
+
+static uint64_t hash_type(const TensorType *t, uint64_t h) {
+  h = hash_bytes(&t->dtype, sizeof t->dtype, h + t->rank);
+  h = hash_bytes(t->shape, t->rank * sizeof *t->shape, h);
+  h = hash_bytes(&t->mesh, sizeof t->mesh, h);
+  return hash_bytes(&t->layout, sizeof t->layout, h);
+}
+
+/* Equal for nodes that have equal gradients. */
+static uint64_t hash_node(const Check *c, const Node *n) {
+  const Graph *g = c->d.g;
+  uint64_t h = attrs_hash(n->attrs, n->nattrs, hash_bytes(&n->op, sizeof n->op, 1));
+  for (uint32_t i = 0; i < n->noperands; i++) {
+    ValueId v = n->operands[i];
+    double value = 0;
+    uint32_t same = 0; /* an operand that stands twice is one value */
+    while (n->operands[same] != v) same++;
+    struct {
+      double value;
+      uint32_t constant, active, same, zero;
+    } about = {0, value_const(g, v, &value), c->d.active[v], same, 0};
+    about.value = value;
+    h = hash_type(value_type(g, v), hash_bytes(&about, sizeof about, h));
+  }
+  for (uint32_t r = 0; r < n->nresults; r++) {
+    bool active = c->d.active[node_result(n, r)];
+    h = hash_type(value_type(g, node_result(n, r)), hash_bytes(&active, sizeof active, h));
+  }
+  return h;
+}
+
+/* The node alone, with a variable for each operand that is no constant; its id. */
+static NodeId isolate(const Check *c, const Node *n, Graph *lab, bool *active) {
+  const Graph *g = c->d.g;
+  ValueId operands[INFER_MAX_OPERANDS];
+  TensorType results[INFER_MAX_RESULTS];
+  for (uint32_t i = 0; i < n->noperands; i++) {
+    ValueId v = n->operands[i];
+    uint32_t same = 0;
+    while (n->operands[same] != v) same++;
+    if (same < i) {
+      operands[i] = operands[same];
+      continue;
+    }
+    const Node *made = value_node(g, v);
+    bool constant = made->op == OP_CONST;
+    Attr var = ATTR_I(VAR, 0);
+    NodeId id =
+        graph_add(lab, constant ? OP_CONST : OP_READ, NULL, 0, constant ? made->attrs : &var,
+                  constant ? made->nattrs : 1, value_type(g, v), 1, n->span, n->scope);
+    operands[i] = node_result(graph_node(lab, id), 0);
+    active[operands[i]] = c->d.active[v];
+  }
+  for (uint32_t r = 0; r < n->nresults; r++) results[r] = *value_type(g, node_result(n, r));
+  return graph_add(lab, n->op, operands, n->noperands, n->attrs, n->nattrs, results, n->nresults,
+                   n->span, n->scope);
+}
+
+/* Differentiates one node; false when it has no gradient, which is reported. */
+static bool has_gradient(Check *c, const Node *n) {
+  enum { ROOM = INFER_MAX_OPERANDS + INFER_MAX_RESULTS + 4 };
+  const Graph *g = c->d.g;
+  uint32_t errors = c->d.sink->errors;
+  Arena arena;
+  arena_init(&arena);
+  Graph *lab = graph_new(&arena, g->name);
+  lab->scopes.data = g->scopes.data;
+  lab->scopes.len = lab->scopes.cap = g->scopes.len;
+  Grad d = {.g = lab, .scratch = &arena, .plans = c->d.plans, .sink = c->d.sink, .accumulate = 1};
+  d.active = ARENA_ARRAY(&arena, bool, ROOM);
+  d.cots = ARENA_ARRAY(&arena, CotList, ROOM);
+  diag_init(&d.inner, &arena, c->d.sink->sources);
+  NodeId id = isolate(c, n, lab, d.active);
+  for (uint32_t r = 0; r < n->nresults; r++) {
+    if (!c->d.active[node_result(n, r)]) continue;
+    ValueId y = node_result(graph_node(lab, id), r);
+    TensorType t = *value_type(lab, y);
+    d.active[y] = true;
+    for (uint32_t a = 0; a < DTM_MAX_AXES; a++)
+      if (t.layout.at[a].kind == PLACE_PARTIAL) t.layout.at[a] = (Place){0};
+    Attr var = ATTR_I(VAR, 0);
+    NodeId cot = graph_add(lab, OP_READ, NULL, 0, &var, 1, &t, 1, n->span, n->scope);
+    d.end = lab->nodes.len;
+    d.end_value = lab->values.len;
+    cot_plan(&d, NULL, 0);
+    grad_differentiate(&d, id, y, node_result(graph_node(lab, cot), 0));
+  }
+  arena_free(&arena);
+  return c->d.sink->errors == errors;
+}
+
+bool autodiff_check(const Program *program, PlanCache *plans, DiagSink *sink) {
+  const ProgramBlock *b = &program->block[BLOCK_TRAIN];
+  if (!b->graph || !b->loss || !b->optimizer.kind) return true;
+  uint32_t errors = sink->errors, nparams = 0;
+  if (!training_supported(b, b->graph, sink)) return false;
+  Arena scratch;
+  arena_init(&scratch);
+  Graph *g = b->graph;
+  Check c = {0};
+  c.d = (Grad){.g = g, .scratch = &scratch, .plans = plans, .sink = sink, .accumulate = 1};
+  c.d.end = g->nodes.len;
+  c.d.end_value = g->values.len;
+  c.d.active = ARENA_ARRAY(&scratch, bool, c.d.end_value);
+  ValueId *params = ARENA_ARRAY(&scratch, ValueId, c.d.end_value);
+  for (NodeId id = 1; id < c.d.end; id++) {
+    const Node *n = graph_node(g, id);
+    if (n->op == OP_READ && program->vars.data[node_int(n, ATTR_VAR, 0)].kind == VAR_PARAM)
+      params[nparams++] = n->first_result;
+  }
+  grad_mark_active(&c.d, b->loss, params, nparams);
+  for (NodeId id = c.d.end - 1; id > 0; id--) {
+    const Node *n = graph_node(g, id);
+    bool any = false;
+    uint32_t fine = 1;
+    for (uint32_t r = 0; r < n->nresults; r++) any |= c.d.active[node_result(n, r)];
+    if (!any || n->op == OP_READ || n->noperands > INFER_MAX_OPERANDS) continue;
+    uint64_t key = hash_node(&c, n);
+    bool known = id_map_get(&c.seen, key, &fine);
+    if (known && fine) continue; /* one without is told at every place */
+    fine = has_gradient(&c, n);
+    if (!known) id_map_put(&scratch, &c.seen, key, fine);
+  }
+  arena_free(&scratch);
+  return sink->errors == errors;
+}
