@@ -18,7 +18,7 @@ seed_ir() {
     "$build/bin/dtmc" "$program" --emit="$(echo graph explicit grad local | cut -d' ' -f$((n % 4 + 1)))" \
       >"$1/program$n" 2>/dev/null || rm -f "$1/program$n"
   done
-  find "$1" -size +20k -delete # small ones tell more per second
+  find "$1" -type f -size +20k -delete # small ones tell more per second
 }
 
 seed_parser() {
