@@ -24,7 +24,7 @@ uint64_t hash_bytes(const void *data, size_t n, uint64_t seed) {
     h ^= h >> 32;
   }
   word = 0;
-  memcpy(&word, p, n);
+  if (n) memcpy(&word, p, n); /* nothing may be at NULL */
   return mix(h ^ word);
 }
 
