@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "fuse/lower.h"
+#include "fuse/eval.h"
 
 KInt fuse_slot(Lower *l, SymId s) {
   if (s == SYM_ZERO) return KINT_ZERO;
@@ -18,30 +18,6 @@ KInt fuse_slot(Lower *l, SymId s) {
   return kb_int(&l->b);
 }
 
-static SymId mul(Fuser *f, SymId a, SymId b) {
-  return sym_binary(f->arena, f->p, RT_SYM_MUL, a, b);
-}
-
-static SymId add(Fuser *f, SymId a, SymId b) {
-  return sym_binary(f->arena, f->p, RT_SYM_ADD, a, b);
-}
-
-static SymId constant(Fuser *f, int64_t v) {
-  return sym_const(f->arena, f->p, v);
-}
-
-static KRef point2(Lower *l, Op op, KRef a, KRef b) {
-  return kb_point(&l->b, op, a, b, 0);
-}
-
-static KRef sum(Lower *l, KRef a, KRef b) {
-  return !a ? b : !b ? a : point2(l, OP_ADD, a, b);
-}
-
-static KRef both(Lower *l, KRef a, KRef b) {
-  return !a ? b : !b ? a : point2(l, OP_LOGICAL_AND, a, b);
-}
-
 static KRef sym_value(Lower *l, SymId s) {
   const RtSym *e = &l->f->p->syms.data[s];
   if (e->op == RT_SYM_CONST && (e->imm < 0 || e->imm > 1))
@@ -49,7 +25,7 @@ static KRef sym_value(Lower *l, SymId s) {
   return kb_int_value(&l->b, fuse_slot(l, s));
 }
 
-static KRef scaled(Lower *l, KRef v, SymId by) {
+KRef fuse_scaled(Lower *l, KRef v, SymId by) {
   if (by == SYM_ONE) return v;
   return point2(l, OP_MUL, v, sym_value(l, by));
 }
@@ -71,7 +47,7 @@ KAccess fuse_access(Lower *l, uint32_t buf, const TensorType *t, const Ix *ix, K
   for (uint32_t d = t->rank; d-- > 0;) {
     offset = add(f, offset, mul(f, stride, ix[d].offset));
     if (ix[d].dim >= 0) at[ix[d].dim] = add(f, at[ix[d].dim], mul(f, stride, ix[d].scale));
-    if (ix[d].dyn) extra = sum(l, extra, scaled(l, ix[d].dyn, stride));
+    if (ix[d].dyn) extra = sum(l, extra, fuse_scaled(l, ix[d].dyn, stride));
     stride = mul(f, stride, sym_extent(f->arena, f->p, t, d));
   }
   KAccess a = kb_access(buf);
@@ -81,8 +57,7 @@ KAccess fuse_access(Lower *l, uint32_t buf, const TensorType *t, const Ix *ix, K
   return a;
 }
 
-/* An index as an i64 value, moved by `shift`. */
-static KRef index_value(Lower *l, const Ix *ix, SymId shift) {
+KRef fuse_index_value(Lower *l, const Ix *ix, SymId shift) {
   SymId offset = add(l->f, ix->offset, shift);
   KRef v = 0;
   if (ix->dim >= 0 || !ix->dyn) {
@@ -96,37 +71,18 @@ static KRef index_value(Lower *l, const Ix *ix, SymId shift) {
   return sum(l, v, ix->dyn);
 }
 
-static KRef global_index(Lower *l, const TensorType *t, uint32_t d, const Ix *ix) {
-  return index_value(l, ix, sym_offset(l->f->arena, l->f->p, t, d));
+KRef fuse_global_index(Lower *l, const TensorType *t, uint32_t d, const Ix *ix) {
+  return fuse_index_value(l, ix, sym_offset(l->f->arena, l->f->p, t, d));
 }
 
-/* 0 <= index < extent */
-static KRef in_range(Lower *l, KRef index, SymId extent) {
+KRef fuse_in_range(Lower *l, KRef index, SymId extent) {
   KRef low = point2(l, OP_GE, index, kb_const_int(&l->b, DT_I64, 0));
   return both(l, low, point2(l, OP_LT, index, sym_value(l, extent)));
 }
 
-static const Ix unit = {.dim = DIM_UNIT, .scale = SYM_ZERO, .offset = SYM_ZERO};
-
-static int64_t wrap_dim(int64_t d, uint32_t rank) {
-  return d < 0 ? d + rank : d;
-}
-
 /* --- operators ---- */
 
-typedef struct Eval {
-  Lower *l;
-  const Node *n;
-  const TensorType *type; /* of the result */
-  const Ix *ix;           /* of the result */
-  KRef pred;
-} Eval;
-
-static const TensorType *operand_type(const Eval *e, uint32_t i) {
-  return value_type(e->l->f->g, e->n->operands[i]);
-}
-
-static KRef operand_at(const Eval *e, uint32_t i, const Ix *ix, KRef pred) {
+KRef fuse_operand_at(const Eval *e, uint32_t i, const Ix *ix, KRef pred) {
   return fuse_eval(e->l, e->n->operands[i], ix, pred);
 }
 
@@ -140,7 +96,7 @@ static KRef broadcast(const Eval *e, uint32_t i) {
   Ix ix[DTM_MAX_DIMS];
   for (uint32_t d = 0; d < t->rank; d++)
     ix[d] = t->shape[d] == 1 ? unit : e->ix[d + e->type->rank - t->rank];
-  return operand_at(e, i, ix, e->pred);
+  return fuse_operand_at(e, i, ix, e->pred);
 }
 
 static KRef eval_pointwise(const Eval *e) {
@@ -162,7 +118,7 @@ static KRef eval_factory(const Eval *e) {
   if (n->op == OP_CONST || n->op == OP_FULL)
     return kb_const(&l->b, type, node_float(n, ATTR_VALUE, 0));
   uint32_t dim = n->op == OP_IOTA ? (uint32_t)wrap_dim(node_int(n, ATTR_DIM, 0), e->type->rank) : 0;
-  KRef at = kb_cast(&l->b, global_index(l, e->type, dim, &e->ix[dim]), type);
+  KRef at = kb_cast(&l->b, fuse_global_index(l, e->type, dim, &e->ix[dim]), type);
   if (n->op == OP_IOTA) return at;
   KRef v = point2(l, OP_ADD, literal(e, type, node_float(n, ATTR_START_VALUE, 0)),
                   point2(l, OP_MUL, at, literal(e, type, node_float(n, ATTR_STEP_VALUE, 1))));
@@ -181,7 +137,7 @@ static KRef global_number(const Eval *e) {
     SymId here = add(l->f, ix->offset, sym_offset(l->f->arena, l->f->p, e->type, d));
     offset = add(l->f, offset, mul(l->f, stride, here));
     if (ix->dim >= 0) at[ix->dim] = add(l->f, at[ix->dim], mul(l->f, stride, ix->scale));
-    if (ix->dyn) dyn = sum(l, dyn, scaled(l, ix->dyn, stride));
+    if (ix->dyn) dyn = sum(l, dyn, fuse_scaled(l, ix->dyn, stride));
     stride = mul(l->f, stride, constant(l->f, e->type->shape[d]));
   }
   a.offset = fuse_slot(l, offset);
@@ -201,123 +157,14 @@ static KRef eval_random(const Eval *e) {
   /* Kept when the 24-bit draw reaches p: exact, so that every type has the same mask. */
   double p = node_float(n, ATTR_P, 0.5);
   KRef keep = point2(l, OP_GE, u, kb_const(&l->b, DT_F32, ceil(p * 0x1p24) * 0x1p-24));
-  KRef x = operand_at(e, 0, e->ix, e->pred);
+  KRef x = fuse_operand_at(e, 0, e->ix, e->pred);
   KRef y = point2(l, OP_DIV, x, literal(e, e->type->dtype, 1 - p));
   return kb_point(&l->b, OP_WHERE, keep, y, literal(e, e->type->dtype, 0));
 }
 
-/* A copy of the result's index, which the operator moves; returns the dim it names. */
-static uint32_t copy_index(const Eval *e, Ix ix[DTM_MAX_DIMS]) {
-  uint32_t r = e->type->rank;
-  memcpy(ix, e->ix, sizeof(Ix) * r);
-  return (uint32_t)wrap_dim(node_int(e->n, ATTR_DIM, 0), r ? r : 1);
-}
-
-/* x where `inside`, else `otherwise`; x is read under the predicate. */
-static KRef guarded(const Eval *e, uint32_t i, const Ix *ix, KRef inside, double otherwise) {
-  KRef x = operand_at(e, i, ix, both(e->l, e->pred, inside));
+KRef fuse_guarded(const Eval *e, uint32_t i, const Ix *ix, KRef inside, double otherwise) {
+  KRef x = fuse_operand_at(e, i, ix, both(e->l, e->pred, inside));
   return kb_point(&e->l->b, OP_WHERE, inside, x, literal(e, e->type->dtype, otherwise));
-}
-
-static KRef eval_pad(const Eval *e) {
-  Ix ix[DTM_MAX_DIMS];
-  uint32_t dim = copy_index(e, ix);
-  int64_t before = node_int(e->n, ATTR_BEFORE, 0);
-  ix[dim].offset = add(e->l->f, ix[dim].offset, constant(e->l->f, -before));
-  SymId extent = sym_extent(e->l->f->arena, e->l->f->p, operand_type(e, 0), dim);
-  KRef inside = in_range(e->l, index_value(e->l, &ix[dim], SYM_ZERO), extent);
-  return guarded(e, 0, ix, inside, node_float(e->n, ATTR_VALUE, 0));
-}
-
-static KRef eval_unslice(const Eval *e) {
-  Ix ix[DTM_MAX_DIMS];
-  uint32_t dim = copy_index(e, ix);
-  Lower *l = e->l;
-  int64_t step = node_int(e->n, ATTR_STEP, 1), start = node_int(e->n, ATTR_START, 0);
-  KRef past = index_value(l, &ix[dim], constant(l->f, -start));
-  KRef by = kb_const_int(&l->b, DT_I64, step);
-  SymId extent = sym_extent(l->f->arena, l->f->p, operand_type(e, 0), dim);
-  if (step == 1) {
-    ix[dim].offset = add(l->f, ix[dim].offset, constant(l->f, -start));
-    return guarded(e, 0, ix, in_range(l, past, extent), 0);
-  }
-  KRef from = point2(l, OP_FLOOR_DIV, past, by);
-  KRef whole = point2(l, OP_EQ, point2(l, OP_MUL, from, by), past);
-  ix[dim] = (Ix){.dim = DIM_UNIT, .scale = SYM_ZERO, .offset = SYM_ZERO, .dyn = from};
-  return guarded(e, 0, ix, both(l, whole, in_range(l, from, extent)), 0);
-}
-
-static KRef eval_roll(const Eval *e) {
-  Ix ix[DTM_MAX_DIMS];
-  uint32_t dim = copy_index(e, ix);
-  Lower *l = e->l;
-  int64_t n = operand_type(e, 0)->shape[dim];
-  int64_t shift = n ? ((node_int(e->n, ATTR_SHIFT, 0) % n) + n) % n : 0;
-  if (shift == 0) return operand_at(e, 0, ix, e->pred);
-  KRef at = index_value(l, &ix[dim], SYM_ZERO);
-  KRef early = point2(l, OP_LT, at, kb_const_int(&l->b, DT_I64, shift));
-  KRef turn = kb_point(&l->b, OP_WHERE, early, kb_const_int(&l->b, DT_I64, n),
-                       kb_const_int(&l->b, DT_I64, 0));
-  ix[dim].offset = add(l->f, ix[dim].offset, constant(l->f, -shift));
-  ix[dim].dyn = sum(l, ix[dim].dyn, turn);
-  return operand_at(e, 0, ix, e->pred);
-}
-
-static KRef eval_concat(const Eval *e) {
-  Ix ix[DTM_MAX_DIMS];
-  uint32_t dim = copy_index(e, ix);
-  Lower *l = e->l;
-  int64_t start = 0;
-  SymId own = ix[dim].offset;
-  KRef v = 0, at = index_value(l, &ix[dim], SYM_ZERO);
-  for (uint32_t i = 0; i < e->n->noperands; i++) {
-    int64_t end = start + operand_type(e, i)->shape[dim];
-    KRef inside = point2(l, OP_LT, at, kb_const_int(&l->b, DT_I64, end));
-    if (start) inside = both(l, inside, point2(l, OP_GE, at, kb_const_int(&l->b, DT_I64, start)));
-    ix[dim].offset = add(l->f, own, constant(l->f, -start));
-    KRef x = operand_at(e, i, ix, both(l, e->pred, inside));
-    v = v ? kb_point(&l->b, OP_WHERE, inside, x, v) : x;
-    start = end;
-  }
-  return v;
-}
-
-static KRef eval_triangle(const Eval *e) {
-  uint32_t r = e->type->rank;
-  KRef row = global_index(e->l, e->type, r - 2, &e->ix[r - 2]);
-  KRef col = global_index(e->l, e->type, r - 1, &e->ix[r - 1]);
-  KRef limit = kb_const_int(&e->l->b, DT_I64, node_int(e->n, ATTR_DIAGONAL, 0));
-  KRef inside =
-      point2(e->l, e->n->op == OP_TRIL ? OP_LE : OP_GE, point2(e->l, OP_SUB, col, row), limit);
-  return guarded(e, 0, e->ix, inside, 0);
-}
-
-static KRef eval_flip(const Eval *e) {
-  Ix ix[DTM_MAX_DIMS];
-  copy_index(e, ix);
-  const Attr *dims = node_attr(e->n, ATTR_DIMS);
-  Fuser *f = e->l->f;
-  for (uint32_t i = 0; i < dims->as.ints.len; i++) {
-    Ix *x = &ix[wrap_dim(dims->as.ints.data[i], e->type->rank)];
-    uint32_t d = (uint32_t)(x - ix);
-    int64_t last = operand_type(e, 0)->shape[d] - 1;
-    x->scale = mul(f, x->scale, constant(f, -1));
-    x->offset = add(f, constant(f, last), mul(f, x->offset, constant(f, -1)));
-    if (x->dyn) x->dyn = kb_point(&e->l->b, OP_NEG, x->dyn, 0, 0);
-  }
-  return operand_at(e, 0, ix, e->pred);
-}
-
-static KRef eval_slice(const Eval *e) {
-  Ix ix[DTM_MAX_DIMS];
-  uint32_t dim = copy_index(e, ix);
-  Fuser *f = e->l->f;
-  SymId step = constant(f, node_int(e->n, ATTR_STEP, 1));
-  Ix *x = &ix[dim];
-  x->scale = mul(f, x->scale, step);
-  x->offset = add(f, constant(f, node_int(e->n, ATTR_START, 0)), mul(f, x->offset, step));
-  if (x->dyn) x->dyn = scaled(e->l, x->dyn, step);
-  return operand_at(e, 0, ix, e->pred);
 }
 
 /* Loads an operand that lies in memory. */
@@ -337,21 +184,21 @@ static KRef load_indexed(const Eval *e, uint32_t x, uint32_t dim, Ix *ix, KRef i
   SymId offset = sym_offset(l->f->arena, l->f->p, t, dim);
   index = kb_cast(&l->b, index, DT_I64);
   if (offset != SYM_ZERO) index = point2(l, OP_SUB, index, sym_value(l, offset));
-  KRef inside = in_range(l, index, sym_extent(l->f->arena, l->f->p, t, dim));
+  KRef inside = fuse_in_range(l, index, sym_extent(l->f->arena, l->f->p, t, dim));
   ix[dim] = (Ix){.dim = DIM_UNIT, .scale = SYM_ZERO, .offset = SYM_ZERO, .dyn = index};
   return load_operand(e, x, ix, both(l, e->pred, inside));
 }
 
 static KRef eval_embedding(const Eval *e) {
   Ix at[2] = {unit, e->ix[e->type->rank - 1]};
-  return load_indexed(e, 1, 0, at, operand_at(e, 0, e->ix, e->pred));
+  return load_indexed(e, 1, 0, at, fuse_operand_at(e, 0, e->ix, e->pred));
 }
 
 static KRef eval_one_hot(const Eval *e) {
   Lower *l = e->l;
   uint32_t last = e->type->rank - 1;
-  KRef id = kb_cast(&l->b, operand_at(e, 0, e->ix, e->pred), DT_I64);
-  KRef hit = point2(l, OP_EQ, global_index(l, e->type, last, &e->ix[last]), id);
+  KRef id = kb_cast(&l->b, fuse_operand_at(e, 0, e->ix, e->pred), DT_I64);
+  KRef hit = point2(l, OP_EQ, fuse_global_index(l, e->type, last, &e->ix[last]), id);
   return kb_cast(&l->b, hit, kernel_compute_type(e->type->dtype));
 }
 
@@ -360,7 +207,7 @@ static KRef eval_gather(const Eval *e) {
   Ix ix[DTM_MAX_DIMS];
   uint32_t dim = copy_index(e, ix);
   const Ix *index_ix = e->n->op == OP_GATHER ? e->ix : &e->ix[dim];
-  return load_indexed(e, 0, dim, ix, operand_at(e, 1, index_ix, e->pred));
+  return load_indexed(e, 0, dim, ix, fuse_operand_at(e, 1, index_ix, e->pred));
 }
 
 /* shard_slice: the part of a larger block; partial_fill: the value, or the neutral element. */
@@ -377,7 +224,7 @@ static KRef eval_local_comm(const Eval *e) {
     ix[d].offset = add(f, ix[d].offset, sym_binary(f->arena, f->p, RT_SYM_SUB, to, at));
     if (e->n->op == OP_SHARD_SLICE) continue;
     SymId extent = sym_extent(f->arena, f->p, from, d);
-    inside = both(l, inside, in_range(l, index_value(l, &ix[d], SYM_ZERO), extent));
+    inside = both(l, inside, fuse_in_range(l, fuse_index_value(l, &ix[d], SYM_ZERO), extent));
   }
   double neutral = 0;
   for (uint32_t a = 0; e->n->op == OP_PARTIAL_FILL && a < from->mesh->naxes; a++) {
@@ -388,20 +235,20 @@ static KRef eval_local_comm(const Eval *e) {
     KRef coord = sym_value(l, sym_axis_coord(f->arena, f->p, from->mesh, a));
     inside = both(l, inside, point2(l, OP_EQ, coord, kb_const_int(&l->b, DT_I64, 0)));
   }
-  if (!inside) return operand_at(e, 0, ix, e->pred);
-  return guarded(e, 0, ix, inside, neutral);
+  if (!inside) return fuse_operand_at(e, 0, ix, e->pred);
+  return fuse_guarded(e, 0, ix, inside, neutral);
 }
 
 /* Which element every operator has that a kernel computes one by one. One without a line here does
  * not compile. */
-#define ELEMENT_SLICE eval_slice
-#define ELEMENT_PAD eval_pad
-#define ELEMENT_UNSLICE eval_unslice
-#define ELEMENT_CONCAT eval_concat
-#define ELEMENT_FLIP eval_flip
-#define ELEMENT_ROLL eval_roll
-#define ELEMENT_TRIL eval_triangle
-#define ELEMENT_TRIU eval_triangle
+#define ELEMENT_SLICE fuse_eval_slice
+#define ELEMENT_PAD fuse_eval_pad
+#define ELEMENT_UNSLICE fuse_eval_unslice
+#define ELEMENT_CONCAT fuse_eval_concat
+#define ELEMENT_FLIP fuse_eval_flip
+#define ELEMENT_ROLL fuse_eval_roll
+#define ELEMENT_TRIL fuse_eval_triangle
+#define ELEMENT_TRIU fuse_eval_triangle
 #define ELEMENT_EMBEDDING eval_embedding
 #define ELEMENT_GATHER eval_gather
 #define ELEMENT_INDEX_SELECT eval_gather
