@@ -176,6 +176,13 @@ static uint64_t live_bound(Arena *arena, const Skyline *s) {
   return most;
 }
 
+uint64_t pack_bound(Arena *arena, const PackItem *items, uint32_t n) {
+  if (n == 0) return 0;
+  Skyline s;
+  skyline_init(&s, arena, items, n);
+  return live_bound(arena, &s);
+}
+
 uint64_t pack_items(Arena *arena, PackItem *items, uint32_t n, uint64_t *bound) {
   /* Empty items overlap nothing. */
   uint32_t *real = ARENA_ARRAY(arena, uint32_t, n), nreal = 0;

@@ -17,4 +17,7 @@ typedef struct PackItem {
  * beat. */
 uint64_t pack_items(Arena *arena, PackItem *items, uint32_t n, uint64_t *bound);
 
+/* The same bound alone. */
+uint64_t pack_bound(Arena *arena, const PackItem *items, uint32_t n);
+
 #endif

@@ -64,10 +64,12 @@ static uint32_t storage_index(const PlanBlock *b, FValueId v) {
   return (uint32_t)(block_storage(b, v) - b->storage);
 }
 
-/* The members of a bucket follow each other in one item, but for accumulators, which have their
- * place among the variables. slot_of[storage] = 1 + slot; 0 = none. */
-static void join_buckets(const PlanBlock *b, PackItem *items, Slot *slots,
-                         const uint32_t *slot_of) {
+/* Puts the members of a bucket that follow each other into one item, but for accumulators, which
+ * have their place among the variables; an item grows to `most` bytes. slot_of[storage] = 1 + slot;
+ * 0 = none. Returns the bytes of the largest item that was made, 0 when none was. */
+static uint64_t join_buckets(const PlanBlock *b, PackItem *items, Slot *slots,
+                             const uint32_t *slot_of, uint64_t most) {
+  uint64_t largest = 0;
   for (uint32_t p = 0; p < b->norder; p++) {
     uint32_t g = b->order[p];
     if (!b->bucket_before[g]) continue;
@@ -78,6 +80,7 @@ static void join_buckets(const PlanBlock *b, PackItem *items, Slot *slots,
     Slot *mine = &slots[slot - 1];
     PackItem *into = &items[slots[slot_before - 1].item];
     PackItem *old = &items[mine->item];
+    if (into->size + old->size > most) continue;
     mine->at = into->size;
     mine->item = (uint32_t)(into - items);
     into->size += old->size;
@@ -85,12 +88,34 @@ static void join_buckets(const PlanBlock *b, PackItem *items, Slot *slots,
     if (old->first < into->first) into->first = old->first;
     if (old->last > into->last) into->last = old->last;
     into->where |= old->where;
+    if (into->size > largest) largest = into->size;
+  }
+  return largest;
+}
+
+/* The members of a bucket lie side by side, so that one transfer serves them all, as far as memory
+ * allows: all are alive from the first one on. Pieces are halved until the arena is within 2 % of
+ * what is alive. */
+static void pack(PlanBlock *b, const PackItem *items, Slot *slots, uint32_t n,
+                 const uint32_t *slot_of, PackItem *packed) {
+  b->live_bound = pack_bound(b->arena, items, n);
+  const uint64_t allowed = b->live_bound + b->live_bound / 50;
+  for (uint64_t most = UINT64_MAX;;) {
+    memcpy(packed, items, n * sizeof *packed);
+    for (uint32_t i = 0; i < n; i++) slots[i].item = i, slots[i].at = 0;
+    uint64_t bound, largest = join_buckets(b, packed, slots, slot_of, most);
+    if (largest == 0 || pack_bound(b->arena, packed, n) <= allowed) {
+      b->height = pack_items(b->arena, packed, n, &bound);
+      if (largest == 0 || b->height <= allowed) return;
+    }
+    most = largest / 2;
   }
 }
 
 void block_place(PlanBlock *b, uint64_t base, const uint64_t *var_offset, bool reuse) {
   uint32_t nvalues = b->fused->values.len, n = 0;
   PackItem *items = ARENA_ARRAY(b->arena, PackItem, nvalues);
+  PackItem *packed = ARENA_ARRAY(b->arena, PackItem, nvalues);
   Slot *slots = ARENA_ARRAY(b->arena, Slot, nvalues);
   uint32_t *slot_of = ARENA_ARRAY(b->arena, uint32_t, nvalues);
   for (uint32_t v = 1; v < nvalues; v++) {
@@ -105,12 +130,11 @@ void block_place(PlanBlock *b, uint64_t base, const uint64_t *var_offset, bool r
       items[n] =
           (PackItem){.size = s->bytes, .first = s->first, .last = s->last, .where = s->ranks};
       if (!reuse) items[n] = (PackItem){.size = s->bytes, .last = b->norder};
-      slots[n] = (Slot){.item = n, .storage = v};
+      slots[n] = (Slot){.storage = v};
       slot_of[v] = ++n;
     }
   }
-  join_buckets(b, items, slots, slot_of);
-  b->height = pack_items(b->arena, items, n, &b->live_bound);
+  pack(b, items, slots, n, slot_of, packed);
   for (uint32_t i = 0; i < n; i++)
-    b->storage[slots[i].storage].offset = base + items[slots[i].item].offset + slots[i].at;
+    b->storage[slots[i].storage].offset = base + packed[slots[i].item].offset + slots[i].at;
 }
