@@ -179,6 +179,19 @@ void strbuf_printf(StrBuf *sb, const char *fmt, ...) {
   va_end(again);
 }
 
+void strbuf_put_xml(StrBuf *sb, const char *s) {
+  for (; *s; s++) {
+    if (*s == '<')
+      strbuf_puts(sb, "&lt;");
+    else if (*s == '&')
+      strbuf_puts(sb, "&amp;");
+    else if (*s == '"')
+      strbuf_puts(sb, "&quot;");
+    else
+      strbuf_putc(sb, *s);
+  }
+}
+
 unsigned edit_distance(const char *a, const char *b, unsigned limit) {
   enum { LONGEST = 64 };
   size_t la = strlen(a), lb = strlen(b);

@@ -58,10 +58,13 @@ void strbuf_printf(StrBuf *sb, const char *fmt, ...) __attribute__((format(print
 /* "512 B", "1.0 KiB": a size for people. */
 const char *bytes_print(Arena *arena, int64_t bytes);
 
+/* With the characters escaped that mean something in XML. */
+void strbuf_put_xml(StrBuf *sb, const char *s);
+
 /* For tables in memory; free to change. */
 uint64_t hash_bytes(const void *data, size_t n, uint64_t seed);
-/* For values that leave the process: random streams of parameters, SARIF fingerprints. Never changes
- * (FNV-1a, 64 bits, with a finaliser). */
+/* For values that leave the process: random streams of parameters, SARIF fingerprints. Never
+ * changes (FNV-1a, 64 bits, with a finaliser). */
 uint64_t hash_stable(const void *data, size_t n, uint64_t seed);
 
 /* Edit distance for "did you mean"; gives up (returns limit + 1) beyond `limit`. */

@@ -127,6 +127,10 @@ static void print_plan(Compilation *c) {
   plan_print(&c->emitted, c->plan);
 }
 
+static void print_memory(Compilation *c) {
+  plan_draw(&c->emitted, c->plan);
+}
+
 static void print_code(Compilation *c, CodegenOutput output) {
   CodegenResult text;
   if (emit_code(c, output, NULL, &text))
@@ -208,6 +212,7 @@ static const Pass passes[] = {
     {"fuse", count_groups, STAGE_FUSED, run_fuse, verify_fused, print_fused},
     {"kernels", count_kernels, STAGE_KERNEL, NULL, NULL, print_kernels},
     {"plan", count_groups, STAGE_PLAN, run_plan, NULL, print_plan},
+    {"memory", count_groups, STAGE_MEMORY, NULL, NULL, print_memory},
     {"llvm", count_kernels, STAGE_LLVM, NULL, NULL, print_llvm},
     {"asm", count_kernels, STAGE_ASM, NULL, NULL, print_asm},
     {"codegen", count_kernels, STAGE_OBJECT, run_codegen, NULL, NULL},

@@ -18,6 +18,7 @@
   X(FUSED, "fused", "groups of nodes")                                                             \
   X(KERNEL, "kernel", "loop IR of each distinct kernel")                                           \
   X(PLAN, "plan", "buffers and actions in order")                                                  \
+  X(MEMORY, "memory", "the arena over time, as SVG")                                               \
   X(LLVM, "llvm", "LLVM IR of the kernels")                                                        \
   X(ASM, "asm", "machine code of the kernels as text")                                             \
   X(OBJECT, "object", "object file")                                                               \

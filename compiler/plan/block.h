@@ -50,6 +50,8 @@ void block_share(PlanBlock *b, bool reuse);
 void block_find_buckets(PlanBlock *b);
 /* Gives offsets above `base`; var_offset per variable. */
 void block_place(PlanBlock *b, uint64_t base, const uint64_t *var_offset, bool reuse);
+/* Lists what block_place placed, for the drawing. */
+void block_list_buffers(const PlanBlock *b, uint64_t base, PlanReport *report);
 /* Appends the block's actions. `kind` is its index in the program table. */
 void block_emit(PlanBlock *b, ImageWriter *w, BlockKind kind, const uint64_t *var_offset,
                 PlanReport *report);

@@ -79,6 +79,7 @@ Plan *plan_run(Arena *arena, const Program *program, FusedProgram *const fused[B
     block_find_buckets(&b);
     block_place(&b, plan->persistent_size, offset, options->reuse);
     block_emit(&b, &w, i, offset, &plan->blocks[i]);
+    block_list_buffers(&b, plan->persistent_size, &plan->blocks[i]);
     uint64_t end = plan->persistent_size + b.height;
     if (end > plan->arena_size) plan->arena_size = end;
   }

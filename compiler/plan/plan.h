@@ -10,12 +10,24 @@
 #include "fuse/fuse.h"
 #include "ir/graph.h"
 
+/* A buffer of a block; columns count what is executed, views and reads of variables not counted. */
+typedef struct PlanBuffer {
+  uint64_t offset, size; /* bytes; offset 0 = the lowest above the variables */
+  uint32_t first, last;  /* columns in which it is alive */
+  Phase phase;           /* of what makes it */
+  const char *name;      /* "h", or the operator when it has no name: "linear" */
+  const char *source;    /* "mlp.dtm:14:13" */
+} PlanBuffer;
+
 /* What is known of one program block after planning; sizes in bytes of the rank with the most. */
 typedef struct PlanReport {
   bool present;
   uint32_t actions, kernels, matmuls, collectives, copies;
   uint64_t live_bound; /* largest sum of buffers alive at once, variables not counted */
   uint64_t height;     /* arena above the variables */
+  VEC(PlanBuffer) buffers;
+  uint32_t columns;
+  uint32_t phase_end[PHASE_OPTIMIZER + 1]; /* columns up to the last one of a phase */
 } PlanReport;
 
 typedef struct Plan {
@@ -40,5 +52,8 @@ Plan *plan_run(Arena *arena, const Program *program, FusedProgram *const fused[B
 /* Text of --emit=plan: variables, then per block one line per action with offsets, sizes, phase and
  * source. */
 void plan_print(StrBuf *out, const Plan *plan);
+
+/* The arena of every block over time, as a drawing (--emit=memory): one SVG document. */
+void plan_draw(StrBuf *out, const Plan *plan);
 
 #endif

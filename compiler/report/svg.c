@@ -55,23 +55,10 @@ static double text_width(const char *s) {
   return n * CHAR;
 }
 
-static void put_escaped(StrBuf *out, const char *s) {
-  for (; *s; s++) {
-    if (*s == '<')
-      strbuf_puts(out, "&lt;");
-    else if (*s == '&')
-      strbuf_puts(out, "&amp;");
-    else if (*s == '"')
-      strbuf_puts(out, "&quot;");
-    else
-      strbuf_putc(out, *s);
-  }
-}
-
 static void put_text(StrBuf *out, double x, double y, const char *class, const char *text) {
   strbuf_printf(out, "<text x=\"%.1f\" y=\"%.1f\"%s%s%s>", x, y, *class ? " class=\"" : "", class,
                 *class ? "\"" : "");
-  put_escaped(out, text);
+  strbuf_put_xml(out, text);
   strbuf_puts(out, "</text>\n");
 }
 
@@ -326,7 +313,7 @@ void report_svg(Arena *arena, StrBuf *out, const TensorReport *r) {
                 "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
                 "viewBox=\"0 0 %.0f %.0f\" role=\"img\" xml:space=\"preserve\">\n<title>",
                 width, height, width, height);
-  put_escaped(out, title);
+  strbuf_put_xml(out, title);
   strbuf_printf(out, "</title>\n%s", style);
   strbuf_puts(out, "<rect class=\"p\" width=\"100%\" height=\"100%\"/>\n");
   strbuf_put_n(out, body.text, body.len);

@@ -104,9 +104,11 @@ expect 2 'did you mean linear' explain op linaer
 expect 0 'softmax' explain op --list
 
 # stages
-for stage in ast graph explicit grad local fused kernel plan llvm asm; do
+for stage in ast graph explicit grad local fused kernel plan memory llvm asm; do
   expect 0 '.' good.dtm "--emit=$stage"
 done
+expect 0 '<title>[a-z_]+  good.dtm:[0-9]+:[0-9]+$' good.dtm --emit=memory
+expect 0 '</svg>' good.dtm --emit=memory
 expect 0 'mesh\(dp 1, tp 1\)' good.dtm --print-config
 expect 0 'dim.*7' good.dtm --print-config -D dim=7
 
