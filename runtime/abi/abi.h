@@ -187,10 +187,7 @@ typedef enum AbiLibrary {
   ABI_LIB_SORT,               /* x -> values, indices; dim, descending */
   ABI_LIB_TOPK,               /* x -> values, indices; dim, k */
   ABI_LIB_CUMSUM,             /* x -> y; dim, reverse */
-  ABI_LIB_GATHER,             /* x, index -> y; dim */
   ABI_LIB_SCATTER_ADD,        /* x, index, source -> y; dim */
-  ABI_LIB_INDEX_SELECT,       /* x, index -> y; dim */
-  ABI_LIB_EMBEDDING,          /* ids, weight -> y; rows outside the weight's block give 0 */
   ABI_LIB_EMBEDDING_BACKWARD, /* g, ids -> dweight; ids outside its block are skipped */
   ABI_LIB_SAME_AS,            /* x, first -> x; a fault where they differ */
   ABI_LIB_COUNT

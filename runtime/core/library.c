@@ -1,4 +1,4 @@
-/* Sorting, running sums, gather and scatter: see library.h. */
+/* Sorting, running sums, scatter, comparing replicas: see library.h. */
 #include "core/library.h"
 
 #include <omp.h>
@@ -112,7 +112,7 @@ static void cumsum(const LibCall *c) {
   }
 }
 
-/* --- gather and scatter --------------------------------------------------------------------------
+/* --- scatter ------------------------------------------------------------------------------------
  */
 
 static void record(LibFault *fault, int64_t index, int64_t extent) {
@@ -138,27 +138,6 @@ static int64_t matching_line(const LibTensor *x, const LibTensor *index, int64_t
     line /= index->extent[d];
   }
   return at;
-}
-
-static void gather(const LibCall *c, LibFault *fault) {
-  const LibTensor *x = &c->t[0], *index = &c->t[1], *y = &c->t[2];
-  int64_t dim = c->args[0];
-  Lines li = lines_of(index, dim), lx = lines_of(x, dim);
-  size_t width = abi_dtype_bytes(x->dtype);
-  int64_t count = li.outer * li.inner;
-#pragma omp parallel for schedule(static) num_threads(threads_for(c, count *li.n))
-  for (int64_t line = 0; line < count; line++) {
-    int64_t from = matching_line(x, index, dim, line), to = line_start(&li, line);
-    for (int64_t i = 0; i < li.n; i++, to += li.inner) {
-      int64_t k = abi_load_int(index->data, index->dtype, to);
-      if (k < 0 || k >= lx.n) {
-        record(fault, k, lx.n);
-        memset((char *)y->data + (size_t)to * width, 0, width);
-      } else {
-        copy_element(y->data, to, x->data, from + k * lx.inner, width);
-      }
-    }
-  }
 }
 
 static void add_element(const LibTensor *y, int64_t at, const LibTensor *source, int64_t from) {
@@ -188,24 +167,6 @@ static void scatter_add(const LibCall *c, LibFault *fault) {
         record(fault, k, ly.n);
       else
         add_element(y, to + k * ly.inner, source, from);
-    }
-  }
-}
-
-static void index_select(const LibCall *c, LibFault *fault) {
-  const LibTensor *x = &c->t[0], *index = &c->t[1], *y = &c->t[2];
-  Lines lx = lines_of(x, c->args[0]), ly = lines_of(y, c->args[0]);
-  size_t run = abi_dtype_bytes(x->dtype) * (size_t)lx.inner;
-  int64_t count = ly.outer * ly.n;
-#pragma omp parallel for schedule(static) num_threads(threads_for(c, count *lx.inner))
-  for (int64_t i = 0; i < count; i++) {
-    int64_t k = abi_load_int(index->data, index->dtype, i % ly.n);
-    char *to = (char *)y->data + (size_t)i * run;
-    if (k < 0 || k >= lx.n) {
-      record(fault, k, lx.n);
-      memset(to, 0, run);
-    } else {
-      memcpy(to, (const char *)x->data + (size_t)(i / ly.n * lx.n + k) * run, run);
     }
   }
 }
@@ -252,17 +213,8 @@ int dtm_rt_library_run(const LibCall *c, void *scratch, LibFault *fault) {
   case ABI_LIB_CUMSUM:
     cumsum(c);
     break;
-  case ABI_LIB_GATHER:
-    gather(c, fault);
-    break;
   case ABI_LIB_SCATTER_ADD:
     scatter_add(c, fault);
-    break;
-  case ABI_LIB_INDEX_SELECT:
-    index_select(c, fault);
-    break;
-  case ABI_LIB_EMBEDDING:
-    dtm_rt_embedding(c, fault);
     break;
   case ABI_LIB_EMBEDDING_BACKWARD:
     dtm_rt_embedding_backward(c, scratch, fault);

@@ -1,4 +1,4 @@
-/* Embedding and its gradient: see library_embedding.h. */
+/* The gradient of an embedding: see library_embedding.h. */
 #include "core/library_embedding.h"
 
 #include <string.h>
@@ -21,21 +21,6 @@ static int64_t row_of(const LibTensor *ids, int64_t i, const LibTensor *weight, 
   }
   int64_t row = id - weight->offset[0];
   return row < 0 || row >= weight->extent[0] ? -1 : row;
-}
-
-void dtm_rt_embedding(const LibCall *c, LibFault *fault) {
-  const LibTensor *ids = &c->t[0], *weight = &c->t[1], *y = &c->t[2];
-  int64_t n = elements(ids);
-  size_t run = abi_dtype_bytes(weight->dtype) * (size_t)weight->extent[1];
-#pragma omp parallel for schedule(static) num_threads(n > 256 ? c->threads : 1)
-  for (int64_t i = 0; i < n; i++) {
-    int64_t row = row_of(ids, i, weight, fault);
-    char *to = (char *)y->data + (size_t)i * run;
-    if (row < 0)
-      memset(to, 0, run);
-    else
-      memcpy(to, (const char *)weight->data + (size_t)row * run, run);
-  }
 }
 
 size_t dtm_rt_embedding_scratch(const LibCall *c) {

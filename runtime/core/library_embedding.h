@@ -1,11 +1,9 @@
-/* Embedding and its gradient over a block of the vocabulary: part of library.h. */
+/* The gradient of an embedding over a block of the vocabulary: part of library.h. */
 #ifndef DTM_RT_LIBRARY_EMBEDDING_H
 #define DTM_RT_LIBRARY_EMBEDDING_H
 
 #include "core/library.h"
 
-/* ids [*], weight [V, D] -> y [*, D]. Rows outside the weight's block give 0. */
-void dtm_rt_embedding(const LibCall *c, LibFault *fault);
 /* g [*, D], ids [*] -> dweight [V, D]. Ids outside its block are skipped. */
 void dtm_rt_embedding_backward(const LibCall *c, int64_t *scratch, LibFault *fault);
 size_t dtm_rt_embedding_scratch(const LibCall *c);
