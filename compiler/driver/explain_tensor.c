@@ -86,7 +86,7 @@ static void collect_block(Session *s, const ProgramBlock *block, const char *nam
   if (!g) return;
   for (uint32_t i = 0; i < block->data.len; i++) {
     const DataSource *d = &block->data.data[i];
-    if (strcmp(d->reader, "valid") == 0 || !wanted(d->name, name)) continue; /* not the user's */
+    if (source_is_made(d) || !wanted(d->name, name)) continue;
     Thing t = {.name = d->name, .what = "data", .type = &d->type, .chunks = 1};
     add_thing(s, out, t, d->span, g->name);
   }
@@ -218,12 +218,14 @@ static uint32_t output_width(bool terminal) {
 }
 
 static int describe(Session *s, const Program *p, const Thing *t) {
-  const Mesh *mesh = t->type->mesh;
+  TensorType type = *t->type;
+  if (!type.mesh) type.mesh = p->world; /* a constant: where it lies in the end */
+  const Mesh *mesh = type.mesh;
   const char *sizes = mesh_print(&s->arena, mesh);
   TensorReport r = {
       .name = t->name,
       .what = t->what,
-      .type = t->type,
+      .type = &type,
       .chunks = t->chunks,
       .loaded = t->loaded,
       .mesh = mesh == p->world ? sizes : arena_printf(&s->arena, "%s: %s", mesh->name, sizes)};

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "runtime/abi/abi.h"
+
 Graph *graph_new(Arena *arena, const char *name) {
   Graph *g = ARENA_NEW(arena, Graph);
   g->arena = arena;
@@ -38,6 +40,11 @@ const char *block_name(BlockKind kind) {
 #undef X
   };
   return names[kind];
+}
+
+bool source_is_made(const DataSource *source) {
+  return strcmp(source->reader, ABI_READER_VALID) == 0 ||
+         strcmp(source->reader, ABI_READER_SHARE) == 0;
 }
 
 Graph *program_graph(Program *program, BlockKind kind) {

@@ -119,9 +119,12 @@ typedef struct DataSource {
   int64_t below;      /* every value must be < below; 0 = unchecked */
   bool ignores;       /* ... or be `ignore` */
   int64_t ignore;
-  double scale;       /* read value * scale when the type is a float (1 = none) */
+  double scale; /* read value * scale when the type is a float (1 = none) */
   Span span;
 } DataSource;
+
+/* No data of the user's: the run-time makes it. */
+bool source_is_made(const DataSource *source);
 
 /* Settings of a train/eval/infer block that are not tensor code. */
 typedef struct RunSettings {
@@ -169,7 +172,7 @@ typedef struct Program {
   Arena *arena;
   Interner *names;
   Sources *sources;
-  const char *path; /* of the main .dtm file */
+  const char *path;  /* of the main .dtm file */
   const char *model; /* the one model, whose name is no part of those of its variables; or NULL */
   const Mesh *world;
   VEC(const Mesh *) meshes;

@@ -336,7 +336,7 @@ static void emit_sources(Emitter *e, const ProgramBlock *block, AbiProgram *prog
                    .ignore = d->ignore,
                    .scale = d->scale,
                    .source = source_text(e, d->span)};
-    if (d->type.rank && program->batch == 0 && strcmp(d->reader, "valid") != 0)
+    if (d->type.rank && program->batch == 0 && !source_is_made(d))
       program->batch = d->type.shape[0];
     VEC_PUSH(e->w->arena, &e->w->source, s);
   }

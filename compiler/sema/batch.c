@@ -31,7 +31,9 @@ int region_lead(const Region *r, uint32_t axis) {
 /* --- nodes of the outer graph ------------------------------------------------------------------
  */
 
+/* Its first result, behind which any others stand. */
 static ValueId made(Val v) {
+  if (v.kind == VAL_LIST) v = v.as.list->data[0];
   return v.kind == VAL_TENSOR ? v.as.tensor : 0;
 }
 
@@ -284,12 +286,13 @@ static ValueId with_shape(Move *m) {
   return same_op(m);
 }
 
-/* A block without dims is reduced over one dim of extent 1. */
+/* A block without dims is reduced over one dim of extent 1, which it does not keep. */
 static ValueId reduce(Move *m) {
-  Attr *dims = attr_of(m, ATTR_DIMS);
+  const int64_t one_dim = 0;
   if (block_of(m, m->n.operands[0])->rank == 0) {
     m->x[0] = align(m->s, m->r, m->x[0], 1, m->n.span);
-    *dims = ATTR_INTS(DIMS, &(int64_t){0}, 1);
+    *attr_of(m, ATTR_DIMS) = ATTR_INTS(DIMS, &one_dim, 1);
+    attr_of(m, ATTR_KEEPDIM)->as.i = 0;
   }
   shift_dims(m, ATTR_DIMS, false);
   return same_op(m);
@@ -512,13 +515,7 @@ static void transcribe(Sema *s, Region *r, NodeId id) {
   }
   m->nattrs = m->n.nattrs;
   if (m->nattrs) memcpy(m->attrs, m->n.attrs, m->nattrs * sizeof *m->attrs);
-  uint32_t before = s->at.graph->nodes.len;
   ValueId y = move(m);
-  if (!y && m->n.nresults == 2 && s->at.graph->nodes.len > before) { /* sort, topk */
-    const Node *last = graph_node(s->at.graph, s->at.graph->nodes.len - 1);
-    if (last->nresults == 2 && !graph_value(s->at.graph, last->first_result)->poisoned)
-      y = last->first_result;
-  }
   for (uint32_t i = 0; y && i < m->n.nresults; i++) {
     r->stack.data[m->n.first_result + i] = y + i;
     Value *v = graph_value(s->at.graph, y + i);
