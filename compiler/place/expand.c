@@ -281,7 +281,7 @@ static void expand_block(Arena *scratch, const Program *program, ProgramBlock *b
 void expand_run(Program *program) {
   Arena scratch;
   arena_init(&scratch);
-  for (BlockKind k = BLOCK_TRAIN; k < BLOCK_COUNT; k++)
+  for (BlockKind k = 0; k < BLOCK_COUNT; k++)
     if (program->block[k].graph) expand_block(&scratch, program, &program->block[k]);
   arena_free(&scratch);
 }
