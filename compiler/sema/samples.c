@@ -57,7 +57,8 @@ static void look(Samples *w, const Node *n) {
     w->type[v].layout = (Layout){0};
     if (sources) layout_set(&w->type[v].layout, &w->mesh, 0, PLACE_SHARD, 0, REDUCE_NONE);
     if (passes) w->type[v].layout = w->type[n->operands[0]].layout;
-    w->kind[v] = kind_of(&w->type[v]);
+    /* What could not be inferred has no layout that says so. */
+    w->kind[v] = passes ? w->kind[n->operands[0]] : kind_of(&w->type[v]);
   }
   if (sources || passes || n->noperands == 0) return;
   Operand *operands = ARENA_ARRAY(w->s->arena, Operand, n->noperands);
