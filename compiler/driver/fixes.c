@@ -2,7 +2,9 @@
  *
  * A candidate redistributes one operand of one node. Verification is elaboration itself, with the
  * candidate as overlay and a sink of its own, so a fix is judged by the very rules that found the
- * fault. The price of the backward half comes from differentiating the program with the fix in
+ * fault. A fault hides those behind it, so a candidate that cures its own error may uncover
+ * another: where nothing better is at hand, the one that gets furthest is offered along with where
+ * that is. The price of the backward half comes from differentiating the program with the fix in
  * place: the redistributes that autodiff derives carry the span of the forward node they mirror.
  */
 #include "driver/fixes.h"
@@ -20,22 +22,35 @@ typedef struct Fix {
   const FixCandidate *candidate;
   double cost;
   const char *forward, *backward;
+  const Diag *next; /* the error that it uncovers; NULL: none */
+  size_t nodes;     /* of the program with it */
 } Fix;
 
 static bool same_error(const Diag *a, const Diag *b) {
   return a->code == b->code && memcmp(&a->span, &b->span, sizeof a->span) == 0;
 }
 
-/* Every error of `now` was there before, and the one to cure is gone. */
-static bool cures(const DiagSink *before, const Diag *error, const DiagSink *now) {
+/* The one to cure is gone. `next` is the first error of `now` that was not there before, or NULL.
+ */
+static bool cures(const DiagSink *before, const Diag *error, const DiagSink *now,
+                  const Diag **next) {
+  *next = NULL;
   for (uint32_t i = 0; i < now->diags.len; i++) {
     const Diag *d = now->diags.data[i];
     if (d->severity != SEV_ERROR) continue;
+    if (same_error(d, error)) return false;
     bool known = false;
     for (uint32_t j = 0; j < before->diags.len; j++) known |= same_error(d, before->diags.data[j]);
-    if (!known || same_error(d, error)) return false;
+    if (!known && !*next) *next = d;
   }
   return true;
+}
+
+static size_t count_nodes(const Program *program) {
+  size_t n = 0;
+  for (uint32_t b = 0; b < BLOCK_COUNT; b++)
+    if (program->block[b].graph) n += program->block[b].graph->nodes.len;
+  return n;
 }
 
 static bool same_place(Span a, Span b) {
@@ -75,22 +90,28 @@ static bool try_candidate(Session *s, const SemaOptions *sema, const Diag *error
   DiagSink sink;
   diag_init(&sink, &s->arena, &s->sources);
   Program *program = sema_run(&with, &s->arena, &s->names, &s->sources, &sink);
-  if (!cures(&s->sink, error, &sink)) return false;
+  const Diag *next;
+  if (!cures(&s->sink, error, &sink, &next)) return false;
   PlanCache *plans = session_plans(s);
   const RedistributePlan *forward = place_plan(plans, &candidate->from, &candidate->to, NULL);
   if (forward->error) return false;
   *fix = (Fix){.candidate = candidate,
                .cost = forward->cost,
                .forward = place_describe(&s->arena, forward),
-               .backward = NULL};
+               .backward = NULL,
+               .next = next,
+               .nodes = count_nodes(program)};
   if (sink.errors == 0)
     fix->backward = price_backward(&s->arena, plans, program, candidate, &fix->cost);
   return true;
 }
 
-static int by_cost(const void *a, const void *b) {
-  double x = ((const Fix *)a)->cost, y = ((const Fix *)b)->cost;
-  return (x > y) - (x < y);
+/* Those without a further error first, cheapest first; of the others the one that gets furthest. */
+static int by_worth(const void *a, const void *b) {
+  const Fix *x = a, *y = b;
+  if (!x->next != !y->next) return x->next ? 1 : -1;
+  if (x->next && x->nodes != y->nodes) return x->nodes < y->nodes ? 1 : -1;
+  return (x->cost > y->cost) - (x->cost < y->cost);
 }
 
 /* ".redistribute(tp: Replicate)": the mesh, then the axes whose placement changes. A placement that
@@ -153,6 +174,9 @@ static void add_help(Session *s, Diag *d, const Fix *fix) {
   const char *cost = fix->backward ? arena_printf(&s->arena, "forward %s, backward %s",
                                                   fix->forward, fix->backward)
                                    : arena_printf(&s->arena, "forward %s", fix->forward);
+  if (fix->next)
+    cost = arena_printf(&s->arena, "%s; then an error at %s", cost,
+                        span_print(&s->arena, &s->sources, fix->next->span));
   if (paste) diag_help(&s->sink, d, fix->candidate->text, paste, cost, "%s", paste);
 }
 
@@ -165,7 +189,7 @@ void fixes_verify(Session *s, const SemaOptions *sema) {
     uint32_t n = 0;
     for (uint32_t f = 0; f < d->fixes.len; f++)
       n += try_candidate(s, sema, d, d->fixes.data[f], &fixes[n]);
-    qsort(fixes, n, sizeof *fixes, by_cost);
-    for (uint32_t f = 0; f < n; f++) add_help(s, d, &fixes[f]);
+    qsort(fixes, n, sizeof *fixes, by_worth);
+    for (uint32_t f = 0; f < n && (f == 0 || !fixes[f].next); f++) add_help(s, d, &fixes[f]);
   }
 }

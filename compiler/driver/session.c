@@ -53,9 +53,11 @@ static void find_library(Session *s) {
   char exe[4096];
   ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
   exe[n > 0 ? n : 0] = 0;
-  char *slash = strrchr(exe, '/');
-  if (slash) *slash = 0;
-  s->library = arena_printf(&s->arena, "%s/../lib/dtm", exe);
+  for (int up = 0; up < 2; up++) { /* the name, then its folder; the link is resolved, no ".." */
+    char *slash = strrchr(exe, '/');
+    if (slash) *slash = 0;
+  }
+  s->library = arena_printf(&s->arena, "%s/lib/dtm", exe);
   s->stdlib = arena_printf(&s->arena, "%s/stdlib", s->library);
 }
 
