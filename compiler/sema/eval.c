@@ -215,8 +215,10 @@ static Val eval_on(Sema *s, Env *env, const Expr *e) {
   s->at.mesh = mesh;
   Val v = eval(s, env, e->as.on.value);
   s->at.mesh = saved;
-  if (v.kind == VAL_LIST && v.as.list->len && v.as.list->data[0].kind == VAL_INT) {
-    TensorType t = {.mesh = mesh}; /* [8, 4] on m: a layout that cuts nothing */
+  bool extents = v.kind == VAL_LIST && (v.as.list->len ? v.as.list->data[0].kind == VAL_INT
+                                                       : e->as.on.value->kind == EXPR_LIST);
+  if (extents) {
+    TensorType t = {.mesh = mesh}; /* [8, 4] on m, [] on m: a layout that cuts nothing */
     if (!want_ints(s, v, e->as.on.value->span, "a layout", t.shape, DTM_MAX_DIMS, &t.rank))
       return POISON;
     return val_type(s, VAL_LAYOUT, &t);
