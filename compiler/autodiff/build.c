@@ -84,6 +84,37 @@ ValueId grad_reshape(Grad *d, ValueId a, const int64_t *shape, uint32_t rank) {
   return grad_add(d, OP_RESHAPE, &a, 1, &ATTR_INTS(SHAPE, shape, rank), 1);
 }
 
+/* Whether a dim of extent 1 is sharded: a reshape would not say which of several such dims it
+ * becomes. */
+static bool one_is_cut(const TensorType *t) {
+  for (uint32_t i = 0; i < t->rank; i++)
+    if (t->shape[i] == 1 && layout_dim_ways(&t->layout, t->mesh, i) > 1) return true;
+  return false;
+}
+
+ValueId grad_insert_dims(Grad *d, ValueId a, uint32_t set, uint32_t rank) {
+  TensorType have = *grad_type(d, a);
+  bool one_by_one = one_is_cut(&have);
+  int64_t shape[DTM_MAX_DIMS];
+  for (uint32_t i = 0, j = 0; i < rank; i++) {
+    shape[i] = set >> i & 1 ? 1 : have.shape[j++];
+    if (one_by_one && set >> i & 1) a = grad_add(d, OP_UNSQUEEZE, &a, 1, &ATTR_I(DIM, i), 1);
+  }
+  return one_by_one ? a : grad_reshape(d, a, shape, rank);
+}
+
+ValueId grad_drop_dims(Grad *d, ValueId a, uint32_t set) {
+  TensorType have = *grad_type(d, a);
+  bool one_by_one = one_is_cut(&have);
+  int64_t shape[DTM_MAX_DIMS];
+  uint32_t rank = 0;
+  for (uint32_t i = 0; i < have.rank; i++)
+    if (!(set >> i & 1)) shape[rank++] = have.shape[i];
+  for (uint32_t i = have.rank; one_by_one && i-- > 0;)
+    if (set >> i & 1) a = grad_add(d, OP_SQUEEZE, &a, 1, &ATTR_I(DIM, i), 1);
+  return one_by_one ? a : grad_reshape(d, a, shape, rank);
+}
+
 ValueId grad_permute(Grad *d, ValueId a, const int64_t *dims, uint32_t rank) {
   uint32_t i = 0;
   while (i < rank && dims[i] == i) i++;
@@ -140,27 +171,20 @@ ValueId grad_unbroadcast(Grad *d, ValueId g, const TensorType *full, const Tenso
   TensorType have = *grad_type(d, g);
   uint32_t lead = full->rank - operand->rank, sum = 0;
   double times = 1;
-  bool reshape = false;
   for (uint32_t i = 0; i < full->rank; i++) {
     bool gone = i < lead;
     if (!gone && operand->shape[i - lead] == full->shape[i]) continue;
     if (have.shape[i] == 1 && full->shape[i] != 1) times *= (double)full->shape[i];
     if (gone || have.shape[i] != 1) sum |= 1u << i;
-    reshape |= !gone && have.shape[i] != 1;
   }
   g = grad_sum(d, grad_scale(d, g, times), sum, false);
-  if (!reshape) return g;
-  int64_t shape[DTM_MAX_DIMS];
-  for (uint32_t i = lead; i < full->rank; i++) shape[i - lead] = sum >> i & 1 ? 1 : have.shape[i];
-  return grad_reshape(d, g, shape, operand->rank);
+  return grad_insert_dims(d, g, sum >> lead, operand->rank);
 }
 
 ValueId grad_keep_dims(Grad *d, ValueId g, const TensorType *x, uint32_t dims) {
   TensorType have = *grad_type(d, g);
   if (have.rank == x->rank) return g;
-  int64_t shape[DTM_MAX_DIMS];
-  for (uint32_t i = 0, j = 0; i < x->rank; i++) shape[i] = dims >> i & 1 ? 1 : have.shape[j++];
-  return grad_reshape(d, g, shape, x->rank);
+  return grad_insert_dims(d, g, dims, x->rank);
 }
 
 uint32_t reduced_dims(const Node *n, uint32_t rank) {

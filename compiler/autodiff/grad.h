@@ -72,6 +72,10 @@ ValueId grad_const(Grad *d, ValueId like, double value);
 ValueId grad_scale(Grad *d, ValueId a, double value);
 ValueId grad_cast(Grad *d, ValueId a, DType dtype);
 ValueId grad_reshape(Grad *d, ValueId a, const int64_t *shape, uint32_t rank);
+/* With dims of extent 1 at the places of `set`, `rank` dims in all. */
+ValueId grad_insert_dims(Grad *d, ValueId a, uint32_t set, uint32_t rank);
+/* Without the dims of `set`, which have extent 1. */
+ValueId grad_drop_dims(Grad *d, ValueId a, uint32_t set);
 ValueId grad_permute(Grad *d, ValueId a, const int64_t *dims, uint32_t rank);
 ValueId grad_slice(Grad *d, ValueId a, int64_t dim, int64_t start, int64_t stop, int64_t step);
 /* Sum over a set of dims (bit set), which stay with extent 1 or go. */

@@ -13,14 +13,15 @@ typedef struct Term {
 
 /* The operand without its extent-1 dims that broadcast. */
 static Term term_of(Grad *d, ValueId v, const int8_t *letter, uint32_t rank) {
-  Term t = {.value = v};
-  int64_t shape[DTM_MAX_DIMS];
+  Term t = {0};
+  uint32_t ones = 0;
   for (uint32_t i = 0; i < rank; i++) {
-    if (letter[i] < 0) continue;
-    shape[t.rank] = grad_type(d, v)->shape[i];
-    t.letter[t.rank++] = letter[i];
+    if (letter[i] < 0)
+      ones |= 1u << i;
+    else
+      t.letter[t.rank++] = letter[i];
   }
-  t.value = grad_reshape(d, v, shape, t.rank);
+  t.value = grad_drop_dims(d, v, ones);
   return t;
 }
 
@@ -56,12 +57,14 @@ ValueId vjp_contraction(Grad *d, Node n, uint32_t i, ValueId g) {
   Term cot = term_of(d, g, c.out, c.out_rank), other = {0}, out = {0};
   bool two = n.noperands > 1;
   if (two) other = term_of(d, n.operands[1 - i], c.letter[1 - i], c.rank[1 - i]);
-  int64_t shape[DTM_MAX_DIMS];
+  uint32_t ones = 0;
   for (uint32_t k = 0; k < c.rank[i]; k++) {
     int8_t letter = c.letter[i][k];
     bool bound = letter >= 0 && (has_letter(&cot, letter) || (two && has_letter(&other, letter)));
-    shape[k] = bound ? types[i].shape[k] : 1;
-    if (bound) out.letter[out.rank++] = letter;
+    if (bound)
+      out.letter[out.rank++] = letter;
+    else
+      ones |= 1u << k;
   }
   StrBuf spec;
   strbuf_init(&spec, d->g->arena);
@@ -74,5 +77,5 @@ ValueId vjp_contraction(Grad *d, Node n, uint32_t i, ValueId g) {
   spec_put(&spec, &out);
   ValueId operands[] = {cot.value, other.value};
   ValueId r = grad_add(d, OP_EINSUM, operands, two ? 2 : 1, &ATTR_S(SPEC, spec.text), 1);
-  return grad_reshape(d, r, shape, c.rank[i]);
+  return grad_insert_dims(d, r, ones, c.rank[i]);
 }

@@ -44,10 +44,8 @@ ValueId vjp_index_select(Grad *d, Node n, uint32_t i, ValueId g) {
   if (i != 0) return 0;
   TensorType x = *grad_type(d, n.operands[0]), to = *grad_type(d, g);
   uint32_t dim = node_dim(&n, x.rank);
-  int64_t shape[DTM_MAX_DIMS];
-  for (uint32_t k = 0; k < x.rank; k++) shape[k] = 1;
-  shape[dim] = to.shape[dim];
-  ValueId index = grad_reshape(d, n.operands[1], shape, x.rank);
+  uint32_t others = ((1u << x.rank) - 1) & ~(1u << dim);
+  ValueId index = grad_insert_dims(d, n.operands[1], others, x.rank);
   index = grad_add(d, OP_EXPAND, &index, 1, &ATTR_INTS(SHAPE, to.shape, to.rank), 1);
   to.dtype = grad_type(d, index)->dtype;
   for (uint32_t a = 0; a < DTM_MAX_AXES; a++)

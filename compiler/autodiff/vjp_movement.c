@@ -15,7 +15,9 @@ ValueId vjp_permute(Grad *d, Node n, uint32_t i, ValueId g) {
 
 /* reshape, squeeze, unsqueeze */
 ValueId vjp_reshape(Grad *d, Node n, uint32_t i, ValueId g) {
-  TensorType x = *grad_type(d, n.operands[i]);
+  TensorType x = *grad_type(d, n.operands[i]), y = *grad_type(d, n.first_result);
+  if (n.op == OP_SQUEEZE) return grad_insert_dims(d, g, 1u << node_dim(&n, x.rank), x.rank);
+  if (n.op == OP_UNSQUEEZE) return grad_drop_dims(d, g, 1u << node_dim(&n, y.rank));
   return grad_reshape(d, g, x.shape, x.rank);
 }
 

@@ -289,6 +289,23 @@ static const Case cases[] = {
          "infer {\n  print(m.x)\n  print(m.w)\n  print(m.v)\n}\n",
      .steps = 10},
 
+    {.name = "gradients of dims of extent 1 that are cut, among others that are not",
+     .meshes = {"r=2", "r=3", "r=1"},
+     .want = "-3 -12 -21 -30 -3 -12 -21 -30 -2 -1 -2 -3 -3 -4 -4",
+     .source =
+         "mesh world(r = 1)\n"
+         "module Net() {\n  param w: f32[2, 1@r, 4] = zeros()\n"
+         "  param v: f32[1@r, 3] = zeros()\n  param u: f32[1@r, 2] = zeros()\n"
+         "  param t: f32[1, 1@r, 2] = zeros()\n"
+         "  forward(x) {\n    let a = einsum(\"ij,lki->kj\", x, w)\n"
+         "    let b = sum(index_select(v, 1, arange(i64[2]) * 2))\n"
+         "    return full(sum(a)) + full(sum(sum(v, [1]))) + full(b) +\n"
+         "      full(sum(unsqueeze(u, 0)) * 3.0) + full(sum(squeeze(t, 0)) * 4.0)\n  }\n}\n"
+         "train {\n  model m = Net()\n  loss m(arange(f32[12]).reshape([4, 3]))\n" MINUS_GRADIENT
+         "}\n"
+         "infer {\n  print(m.w)\n  print(m.v)\n  print(m.u)\n  print(m.t)\n}\n",
+     .steps = 1},
+
     /* --- random numbers --- */
     {.name = "a dropout mask is the same under every layout",
      .meshes = {"a=1,b=1,c=1", "a=1,b=1,c=2", "a=2,b=1,c=1", "a=1,b=2,c=1", "a=2,b=2,c=1",
