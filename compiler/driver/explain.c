@@ -4,6 +4,7 @@
 #include "driver/commands.h"
 #include "infer/infer.h"
 #include "ops/ops.h"
+#include "sema/sema.h"
 
 static int list_diagnostics(Session *s) {
   StrBuf text;
@@ -38,9 +39,18 @@ static int explain_code(Session *s, const char *code) {
 }
 
 static int explain_operator(Session *s, const char *name) {
+  bool function = false;
   Op op = op_by_name(name);
+  if (op == OP_NONE) op = sema_function(name, &function);
   if (op != OP_NONE) {
-    fputs(infer_explain(&s->arena, op), stdout);
+    fputs(infer_explain(&s->arena, op, sema_call_text(&s->arena, &s->names, op)), stdout);
+    return EXIT_OK;
+  }
+  if (function) {
+    printf("%s is a function of the language, made of operators or known to the compiler: it has "
+           "no rows "
+           "of its own.\nWhat a program makes of it: dtmc FILE.dtm --emit=graph\n",
+           name);
     return EXIT_OK;
   }
   const char *nearest = NULL;
@@ -49,8 +59,8 @@ static int explain_operator(Session *s, const char *name) {
     unsigned d = edit_distance(name, op_name((Op)other), 2);
     if (d < best) best = d, nearest = op_name((Op)other);
   }
-  fprintf(stderr, "dtmc: there is no operator %s%s%s; see dtmc explain op --list\n", name,
-          nearest ? "; did you mean " : "", nearest ? nearest : "");
+  fprintf(stderr, "dtmc: there is no operator %s%s%s%s; dtmc explain op --list lists them\n", name,
+          nearest ? " (did you mean " : "", nearest ? nearest : "", nearest ? "?)" : "");
   return EXIT_USAGE;
 }
 

@@ -43,6 +43,22 @@ const char *option_value(const Options *o, OptionId id, const char *otherwise) {
   return o->values[id].len ? o->values[id].data[o->values[id].len - 1] : otherwise;
 }
 
+/* `text` in lines of at most 100 columns, the first of which begins at column `left`. */
+static void put_wrapped(FILE *out, const char *text, int left) {
+  enum { WIDTH = 100 };
+  int column = left;
+  for (const char *p = text; *p;) {
+    int n = (int)strcspn(p, " ");
+    if (column > left && column + 1 + n > WIDTH) {
+      fprintf(out, "\n%*s", left, "");
+      column = left;
+    }
+    column += fprintf(out, "%s%.*s", column > left ? " " : "", n, p);
+    p += n + (p[n] == ' ');
+  }
+  fputc('\n', out);
+}
+
 void options_help(FILE *out, Command command) {
   fprintf(out, "dtmc %s - an ahead-of-time compiler for parallel models\n\nUsage:\n", DTM_VERSION);
   for (int c = 0; c < NCOMMANDS; c++) {
@@ -63,7 +79,8 @@ void options_help(FILE *out, Command command) {
     snprintf(left, sizeof left, "%s%s%s%s%s", r->brief ? r->brief : "", r->brief ? ", " : "",
              r->name, r->metavar ? (r->kind == VALUE && r->name[1] == '-' ? "=" : " ") : "",
              r->metavar ? r->metavar : "");
-    fprintf(out, "  %-28s %s\n", left, r->help);
+    fprintf(out, "  %-28s ", left);
+    put_wrapped(out, r->help, 31);
   }
   if (command == CMD_COMPILE)
     fprintf(out, "\n@FILE on the command line stands for the words in FILE.\n"

@@ -329,11 +329,13 @@ static void put_wrapped(StrBuf *sb, const char *text) {
   strbuf_putc(sb, '\n');
 }
 
-const char *infer_explain(Arena *arena, Op op) {
+const char *infer_explain(Arena *arena, Op op, const char *call) {
   const OpInfo *info = op_info(op);
   StrBuf sb;
   strbuf_init(&sb, arena);
-  strbuf_printf(&sb, "%s: %s\n\nclass: %s\n", info->name, info->doc, op_class_name(info->cls));
+  strbuf_printf(&sb, "%s: %s\n\n", info->name, info->doc);
+  if (call) strbuf_printf(&sb, "call: %s\n", call);
+  strbuf_printf(&sb, "class: %s\n", op_class_name(info->cls));
   if (*(info->expr ? info->expr : "")) strbuf_printf(&sb, "meaning: %s\n", info->expr);
   if (info->attrs) {
     strbuf_puts(&sb, "attributes:");

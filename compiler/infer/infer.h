@@ -65,8 +65,9 @@ NodeId infer_add(Graph *g, DiagSink *sink, Op op, const ValueId *operands, uint3
  * `VerifyTypes` (ir/verify.h). */
 const char *infer_check(Arena *arena, const Graph *g, NodeId id);
 
-/* The rows of an operator as text, for `dtmc explain op NAME` and the generated reference. */
-const char *infer_explain(Arena *arena, Op op);
+/* The rows of an operator as text, for `dtmc explain op NAME`; `call` is how programs write it, or
+ * NULL. */
+const char *infer_explain(Arena *arena, Op op, const char *call);
 /* All operators as Markdown. */
 const char *infer_reference(Arena *arena);
 

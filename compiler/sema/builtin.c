@@ -212,14 +212,22 @@ static const struct {
     {"less", OP_LT},
 };
 
-/* Operators that only the compiler makes. */
-static bool is_internal(Op op) {
+bool builtin_is_internal(Op op) {
   const OpInfo *info = op_info(op);
   if (info->cls == CLASS_COMM) return true;
   if (info->cls == CLASS_STRUCTURE) return op != OP_DETACH;
   return op == OP_CONST || op == OP_UNSLICE || op == OP_EXTREMUM_BACKWARD ||
          op == OP_DROPOUT_BACKWARD || op == OP_SELECT_HALF || op == OP_GELU_TANH_SLOPE ||
          op == OP_SILU_SLOPE;
+}
+
+Op sema_function(const char *name, bool *function) {
+  for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+    if (strcmp(aliases[i].name, name) == 0) return aliases[i].op;
+  *function = false;
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+    *function |= strcmp(table[i].name, name) == 0 && table[i].call != not_yet;
+  return OP_NONE;
 }
 
 static Builtin *add(Sema *s, const char *name) {
@@ -231,7 +239,7 @@ static Builtin *add(Sema *s, const char *name) {
 
 void builtins_init(Sema *s) {
   for (int op = OP_NONE + 1; op < OP_COUNT; op++)
-    if (!is_internal((Op)op)) add(s, op_name((Op)op))->op = (Op)op;
+    if (!builtin_is_internal((Op)op)) add(s, op_name((Op)op))->op = (Op)op;
   for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
     add(s, aliases[i].name)->op = aliases[i].op;
   for (size_t i = 0; i < sizeof table / sizeof *table; i++)

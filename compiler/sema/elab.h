@@ -469,6 +469,8 @@ struct Builtin {
 };
 
 void builtins_init(Sema *s);
+/* Only the compiler makes this operator. */
+bool builtin_is_internal(Op op);
 const Builtin *builtin_find(const Sema *s, const char *name);
 Val call_op(Sema *s, Op op, const Call *call);
 /* All operands to one element type (literals) and the check that they agree. */

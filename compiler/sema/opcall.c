@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "sema/elab.h"
+#include "sema/sema.h"
 
 typedef enum WordKind { WORD_OPERAND = 1, WORD_OPERANDS, WORD_ATTR } WordKind;
 
@@ -84,6 +85,28 @@ static const Signature *signature_of(Sema *s, Op op) {
   }
   if (!text) add_default_words(s, sig, op_info(op));
   return s->signatures[op] = sig;
+}
+
+const char *sema_call_text(Arena *arena, Interner *names, Op op) {
+  bool hidden = false;
+  sema_function(op_name(op), &hidden);
+  if (hidden || builtin_is_internal(op)) return NULL;
+  Sema *s = ARENA_NEW(arena, Sema);
+  *s = (Sema){.arena = arena, .names = names};
+  s->signatures = ARENA_ARRAY(arena, struct Signature *, OP_COUNT);
+  const Signature *sig = signature_of(s, op);
+  StrBuf text;
+  strbuf_init(&text, arena);
+  strbuf_printf(&text, "%s(", op_name(op));
+  for (uint32_t i = 0; i < sig->n; i++) {
+    strbuf_printf(&text, "%s%s", i ? ", " : "", sig->specs[i].name);
+    if (sig->words[i].has_default)
+      strbuf_printf(&text, " = %g", sig->words[i].otherwise);
+    else if (!sig->specs[i].required)
+      strbuf_putc(&text, '?');
+  }
+  strbuf_putc(&text, ')');
+  return text.text;
 }
 
 /* --- attributes --------------------------------------------------------------------------------

@@ -19,15 +19,16 @@ static bool closed_type(Sema *s, Env *env, const TypeExpr *t) {
   return true;
 }
 
-/* A function that nothing calls is checked alone when its parameter types say all. */
-static void check_alone(Sema *s, const Fn *fn) {
+/* A function that nothing calls is checked alone when its parameter types say all; false when they
+ * do not. */
+static bool check_alone(Sema *s, const Fn *fn) {
   const ParamList *params = &fn->item->as.fn.params;
-  if (fn->called || params->len > SEMA_MAX_ARGS) return;
+  if (fn->called || params->len > SEMA_MAX_ARGS) return true;
   Env *env = &fn->file->env;
   uint32_t n = 0;
   for (uint32_t p = 0; p < params->len; p++) {
     if (params->data[p].fallback) continue;
-    if (!closed_type(s, env, params->data[p].type)) return;
+    if (!closed_type(s, env, params->data[p].type)) return false;
   }
   State saved = s->at;
   GraphCache cache = {0};
@@ -52,6 +53,29 @@ static void check_alone(Sema *s, const Fn *fn) {
                .alone = true};
   if (ok) call_value(s, (Val){.kind = VAL_FN, .as.fn = fn}, &call);
   s->at = saved;
+  return true;
+}
+
+/* Without a block nothing is used, so what has no types of its own was read and no more. */
+static void report_unused(Sema *s, const SourceUnit *file, const bool *checked) {
+  const Item *first = NULL;
+  uint32_t more = 0;
+  for (uint32_t i = 0; i < file->ast->items.len; i++) {
+    const Item *item = file->ast->items.data[i];
+    if (item->kind == ITEM_BLOCK) return;
+    bool open = item->kind == ITEM_MODULE;
+    for (uint32_t fn = 0; fn < s->fns.len; fn++)
+      if (s->fns.data[fn]->item == item) open = !checked[fn];
+    if (!open) continue;
+    more += first != NULL;
+    if (!first) first = item;
+  }
+  if (!first) return;
+  diag_emit(
+      s->sink, DIAG_UNUSED, first->name_span,
+      "%s has no train, eval or infer block, so shapes and placements were not checked in %s %s%s",
+      file->path, first->kind == ITEM_MODULE ? "module" : "fn", first->name,
+      more ? arena_printf(s->arena, " and %u more", more) : "");
 }
 
 /* Top-level lets that nothing used. */
@@ -96,7 +120,9 @@ Program *sema_run(const SemaOptions *options, Arena *arena, Interner *names, Sou
   if (!main_file) return program;
   run_blocks(s, main_file);
   force_lets(s);
-  for (uint32_t i = 0; i < s->fns.len; i++) check_alone(s, s->fns.data[i]);
+  bool *checked = ARENA_ARRAY(arena, bool, s->fns.len + 1);
+  for (uint32_t i = 0; i < s->fns.len; i++) checked[i] = check_alone(s, s->fns.data[i]);
+  if (!sink->errors) report_unused(s, main_file, checked);
   escape_report(s);
   return program;
 }

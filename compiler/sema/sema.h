@@ -61,6 +61,14 @@ typedef struct SemaOptions {
 Program *sema_run(const SemaOptions *options, Arena *arena, Interner *names, Sources *sources,
                   DiagSink *sink);
 
+/* "argmax(x, dim, keepdim?)": how programs call an operator; NULL for one that only the compiler
+ * makes, and for one that a function of the language hides. */
+const char *sema_call_text(Arena *arena, Interner *names, Op op);
+
+/* The operator that `name` is another name of; OP_NONE and `*function` for a function of the
+ * language that has no row of its own. */
+Op sema_function(const char *name, bool *function);
+
 /* "name: type = value" lines. */
 void sema_print_config(const ConfigList *config, StrBuf *out);
 

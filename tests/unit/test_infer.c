@@ -544,17 +544,17 @@ END_TEST
 
 /* The printed rows are those of the table; one line for ops and constants that behave alike. */
 START_TEST(rows_print) {
-  const char *linear = infer_explain(&arena, OP_LINEAR);
+  const char *linear = infer_explain(&arena, OP_LINEAR, NULL);
   ck_assert_ptr_nonnull(strstr(linear, "    [b, i@x], [o, i@x]  ->  [b, o] partial(x: sum)\n"));
   ck_assert_ptr_nonnull(strstr(linear, "    [b, i] partial(x: sum|avg), [o, i]  ->  "
                                        "[b, o] partial(x: sum|avg)\n"));
   ck_assert_ptr_null(strstr(linear, "[b, i@x], [o, i]  ->"));
-  const char *mul = infer_explain(&arena, OP_MUL);
+  const char *mul = infer_explain(&arena, OP_MUL, NULL);
   ck_assert_ptr_nonnull(strstr(mul, "    [a, b] partial(x: max|min), c >= 0  ->  "
                                     "[a, b] partial(x: max|min)\n"));
   ck_assert_ptr_nonnull(strstr(mul, "    [a, b] partial(x: max), c < 0  ->  "
                                     "[a, b] partial(x: min)\n"));
-  ck_assert_ptr_nonnull(strstr(infer_explain(&arena, OP_RESHAPE), "[a@x, b]  ->  [(a*b)@x]\n"));
+  ck_assert_ptr_nonnull(strstr(infer_explain(&arena, OP_RESHAPE, NULL), "[a@x, b]  ->  [(a*b)@x]\n"));
   const char *reference = infer_reference(&arena);
   for (int op = OP_NONE + 1; op < OP_COUNT; op++)
     ck_assert_msg(strstr(reference, op_name((Op)op)) != NULL, "%s", op_name((Op)op));
