@@ -199,7 +199,9 @@ bool link_executable(Arena *arena, const CodegenResult *objects, const LinkOptio
                           S_ISDIR(s.st_mode) ? "a folder" : "a device");
     return false;
   }
-  char *dir = arena_printf(arena, "%s.XXXXXX", options->output);
+  /* with a slash in front the linker driver cannot take it for an option */
+  char *dir =
+      arena_printf(arena, "%s%s.XXXXXX", strchr(options->output, '/') ? "" : "./", options->output);
   if (!mkdtemp(dir)) {
     *error = arena_printf(arena, "cannot write %s: %s", options->output, strerror(errno));
     return false;

@@ -50,6 +50,9 @@ int command_compile(Session *s) {
   } else if (!c.output) {
     fprintf(stderr, "dtmc: where should the executable go? dtmc %s -o FILE\n", o->operands.data[0]);
     return EXIT_USAGE;
+  } else if (strcmp(c.output, "-") == 0) {
+    fprintf(stderr, "dtmc: an executable cannot go to standard output; name a file (./- is one)\n");
+    return EXIT_USAGE;
   }
   ConfigList config = {0};
   if (!session_sema_options(s, o->operands.data[0], option_value(o, OPT_MESH, NULL), &c.sema))

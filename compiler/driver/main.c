@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "driver/commands.h"
+#include "runtime/abi/standard_files.h"
 
 /* An internal error (a failed check that printed what it saw, or a crash) ends with its own code.
  */
@@ -41,6 +42,7 @@ static int close_output(int code) {
 }
 
 int main(int argc, char **argv) {
+  abi_hold_standard_files();
   signal(SIGABRT, on_internal_error);
   signal(SIGSEGV, on_internal_error);
   signal(SIGFPE, on_internal_error);

@@ -128,6 +128,17 @@ static Val list_concat(Sema *s, const List *a, const List *b, Span span) {
   return val_list(r);
 }
 
+static Val string_concat(Sema *s, const char *a, const char *b, Span span) {
+  enum { BYTES_OF_WORK = 8 };
+  size_t len = strlen(a) + strlen(b);
+  if (len > SEMA_MAX_LIST) {
+    sema_error(s, DIAG_TOO_LARGE, span, "a string may have at most %d bytes", SEMA_MAX_LIST);
+    return POISON;
+  }
+  s->work += len / BYTES_OF_WORK;
+  return val_string(intern(s->names, arena_printf(s->arena, "%s%s", a, b)));
+}
+
 static Val bad_operands(Sema *s, BinaryOp op, Val a, Val b, Span span) {
   sema_error(s, DIAG_VALUE_KIND, span, "%s cannot take %s and %s", spelling[op], val_kind_name(a),
              val_kind_name(b));
@@ -144,7 +155,7 @@ static Val static_binary(Sema *s, BinaryOp op, Val a, Val b, Span span) {
   if ((a.kind == VAL_INT || a.kind == VAL_FLOAT) && (b.kind == VAL_INT || b.kind == VAL_FLOAT))
     return float_binary(s, op, val_as_double(a), val_as_double(b), span);
   if (op == BINARY_ADD && a.kind == VAL_STRING && b.kind == VAL_STRING)
-    return val_string(intern(s->names, arena_printf(s->arena, "%s%s", a.as.s, b.as.s)));
+    return string_concat(s, a.as.s, b.as.s, span);
   if (op == BINARY_ADD && a.kind == VAL_LIST && b.kind == VAL_LIST)
     return list_concat(s, a.as.list, b.as.list, span);
   return bad_operands(s, op, a, b, span);

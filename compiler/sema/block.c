@@ -125,8 +125,9 @@ static void line_eval(Sema *s, const Line *line) {
 }
 static void line_save(Sema *s, const Line *line) {
   Val v = line_value(s, line);
-  if (v.kind != VAL_POISON)
-    want_string(s, v, line->expr->span, "save", &line->block->out->settings.save);
+  const char **path = &line->block->out->settings.save;
+  if (v.kind != VAL_POISON && want_string(s, v, line->expr->span, "save", path) && !**path)
+    sema_error(s, DIAG_SETTING, line->expr->span, "save needs the name of a file");
   line_every(s, line, &line->block->out->settings.save_every);
 }
 

@@ -224,6 +224,7 @@ static void lint_unused(Sema *s, Env *frame, Env *outer) {
 }
 
 bool call_too_deep(Sema *s, Span span, const char *what) {
+  s->work += SEMA_CALL_WORK;
   if (s->at.depth < SEMA_MAX_DEPTH) return false;
   Diag *d = sema_error(s, DIAG_CALL_DEPTH, span, "%s is called more than %d levels deep", what,
                        SEMA_MAX_DEPTH);

@@ -12,11 +12,15 @@
 #include "syntax/ast.h"
 
 enum {
-  SEMA_MAX_DEPTH = 200,      /* nested calls and instantiations */
-  SEMA_MAX_LIST = 1 << 20,   /* elements of a list, turns of a loop */
-  SEMA_MAX_ARGS = 64,        /* parameters of anything that is called */
-  SEMA_MAX_NOTES = 6,        /* of the chain of instantiations under one error */
-  SEMA_MAX_EXPR_DEPTH = 2000 /* nesting of one expression, which is recursion here */
+  SEMA_MAX_DEPTH = 200,       /* nested calls and instantiations */
+  SEMA_MAX_LIST = 1 << 20,    /* elements of a list, turns of a loop */
+  SEMA_MAX_WORK = 1 << 24,    /* of one elaboration: expressions evaluated, and room for lists */
+  SEMA_CALL_WORK = 16,        /* of a call, which has names and notes of its own */
+  SEMA_LIST_WORK = 4,         /* of an element of a list: lists live as long as the compiler */
+  SEMA_MAX_SUGGESTIONS = 100, /* errors that look for a similar name: that takes all names */
+  SEMA_MAX_ARGS = 64,         /* parameters of anything that is called */
+  SEMA_MAX_NOTES = 6,         /* of the chain of instantiations under one error */
+  SEMA_MAX_EXPR_DEPTH = 2000  /* nesting of one expression, which is recursion here */
 };
 
 typedef enum ValKind {
@@ -248,6 +252,7 @@ struct Sema {
   KnownNames known;
   State at;
   uint32_t expr_depth;
+  uint64_t work; /* against SEMA_MAX_WORK */
   GraphCache *init_cache;
   struct Signature **signatures; /* by Op, built when first called */
   NameMap var_names;             /* name -> index + 1 */

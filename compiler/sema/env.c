@@ -102,6 +102,7 @@ static void consider(const char *name, const char *candidate, unsigned *best, co
 }
 
 const char *env_nearest(Sema *s, const Env *env, const char *name) {
+  if (s->sink->errors > SEMA_MAX_SUGGESTIONS) return NULL;
   size_t len = strlen(name);
   unsigned best = (unsigned)(len < 3 ? 0 : len < 6 ? 1 : len / 3) + 1;
   const char *near = NULL;

@@ -294,8 +294,22 @@ static Val eval_kind(Sema *s, Env *env, const Expr *e) {
   return POISON;
 }
 
+/* A program can ask for more than any machine has: recursion that branches, lists of lists. The
+ * first expression beyond the bound says so, and what is left has no value. */
+static bool worn_out(Sema *s, Span span) {
+  if (++s->work <= SEMA_MAX_WORK) return false;
+  if (s->work >= UINT64_MAX / 2) return true; /* said before */
+  s->work = UINT64_MAX / 2;
+  Diag *d = sema_error(s, DIAG_TOO_LARGE, span, "the program takes too long to evaluate");
+  diag_reason(s->sink, d,
+              "calls, loops and lists are unrolled by the compiler: %d expressions are "
+              "as many as it evaluates, an element of a list counts as %d, a call as %d",
+              SEMA_MAX_WORK, SEMA_LIST_WORK, SEMA_CALL_WORK);
+  return true;
+}
+
 Val eval(Sema *s, Env *env, const Expr *e) {
-  if (!e) return POISON;
+  if (!e || worn_out(s, e->span)) return POISON;
   if (++s->expr_depth > SEMA_MAX_EXPR_DEPTH) {
     s->expr_depth--;
     sema_error(s, DIAG_CALL_DEPTH, e->span, "expressions and calls are nested too deep");

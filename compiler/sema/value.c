@@ -180,6 +180,7 @@ bool val_equal(Val a, Val b) {
 }
 
 List *list_new(Sema *s, uint32_t len) {
+  s->work += (uint64_t)len * SEMA_LIST_WORK; /* `eval` says so when it is too much */
   List *list = ARENA_NEW(s->arena, List);
   list->data = ARENA_ARRAY(s->arena, Val, len);
   list->len = len;

@@ -58,10 +58,11 @@ int dtm_rt_stop_agreed(RtComm *comm, bool *stop) {
 }
 
 int dtm_rt_threads_setup(int requested, int32_t local_world) {
-  const char *variable = getenv("OMP_NUM_THREADS");
+  const char *variable = getenv("OMP_NUM_THREADS"); /* "8", or "8,2" for nested regions */
+  long wanted = variable ? strtol(variable, NULL, 10) : 0;
   int threads = requested;
-  if (threads <= 0 && variable && atoi(variable) > 0) {
-    threads = atoi(variable);
+  if (threads <= 0 && wanted > 0) {
+    threads = wanted > RT_MOST_THREADS ? RT_MOST_THREADS : (int)wanted;
   }
   if (threads <= 0) {
     threads = dtm_rt_cores() / (local_world > 0 ? local_world : 1);

@@ -7,6 +7,7 @@
 #include "core/cpu.h"
 #include "core/launch.h"
 #include "core/run.h"
+#include "runtime/abi/standard_files.h"
 #include "state/state.h"
 
 /* What --help and the checks of the command line need to know. */
@@ -106,14 +107,16 @@ static int run_rank(Run *r, RtTrace *trace) {
   dtm_rt_exec_close(r->exec);
   dtm_rt_log_close(r->log);
   free(r->sums);
+  r->comm->place = (RtPlace){0}; /* the step is over: what fails now is not its fault */
   if (!status && ferror(stdout))
-    status = dtm_rt_fail(NULL, RT_BAD_DATA,
+    status = dtm_rt_fail(r->comm, RT_BAD_DATA,
                          "standard output could not be written (is its disk full?): the log is "
                          "incomplete");
   return status;
 }
 
 int main(int argc, char **argv) {
+  abi_hold_standard_files();
   Image image;
   const char *wrong = abi_image_open(dtm_image, dtm_image_size, &image);
   if (wrong) return dtm_rt_fail(NULL, RT_INTERNAL, "%s", wrong);

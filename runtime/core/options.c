@@ -86,9 +86,11 @@ __attribute__((format(printf, 2, 3))) static int usage_error(const Parser *p, co
   return RT_USAGE;
 }
 
-static int unknown_option(const Parser *p, const char *name, size_t length) {
-  char word[64];
-  snprintf(word, sizeof word, "%.*s", (int)length, name);
+/* `text` has its dashes. */
+static int unknown_option(const Parser *p, const char *text, size_t length) {
+  char whole[64];
+  snprintf(whole, sizeof whole, "%.*s", (int)length, text);
+  const char *word = whole + strspn(whole, "-");
   Nearest nearest = {0};
   for (int i = 0; i < OPT_COUNT; i++) {
     if (strncmp(specs[i].name, word, strlen(word)) == 0 && strlen(word) >= 3) {
@@ -97,9 +99,9 @@ static int unknown_option(const Parser *p, const char *name, size_t length) {
     nearest_try(&nearest, word, specs[i].name);
   }
   if (nearest.name) {
-    return usage_error(p, "unknown option --%s; did you mean --%s?", word, nearest.name);
+    return usage_error(p, "unknown option %s; did you mean --%s?", whole, nearest.name);
   }
-  return usage_error(p, "unknown option --%s", word);
+  return usage_error(p, "unknown option %s", whole);
 }
 
 /* --- Values ------------------------------------------------------------------------------------
@@ -252,7 +254,7 @@ static int apply(Parser *p, OptionId id, const char *value) {
     o->trace = value;
     break;
   case OPT_THREADS:
-    result = parse_integer(p, id, value, 1, 4096, &n);
+    result = parse_integer(p, id, value, 1, RT_MOST_THREADS, &n);
     o->threads = (int)n;
     break;
   case OPT_DEADLINE:
@@ -405,7 +407,7 @@ int dtm_rt_options_parse(RtOptions *o, const RtProgramInfo *program, int argc, c
         return usage_error(&p, "options begin with two dashes: --%s", specs[id].name);
       }
       if (id == OPT_COUNT || name - word != 2) {
-        return unknown_option(&p, name, length);
+        return unknown_option(&p, word, length + (size_t)(name - word));
       }
       if (id == OPT_HELP) {
         options_print_help(out, p.binary, program);
@@ -422,6 +424,10 @@ int dtm_rt_options_parse(RtOptions *o, const RtProgramInfo *program, int argc, c
         value = argv[++i];
       } else if (!specs[id].argument && value) {
         return usage_error(&p, "--%s takes no value", specs[id].name);
+      }
+      if (value && !*value) {
+        return usage_error(&p, "--%s needs %s, not an empty word", specs[id].name,
+                           specs[id].argument);
       }
       p.given[id] = true;
       result = apply(&p, (OptionId)id, value);

@@ -29,6 +29,9 @@ typedef struct RtProgramInfo {
   size_t ndata;
 } RtProgramInfo;
 
+/* Of one rank; more only waste memory, and enough more take the machine down. */
+enum { RT_MOST_THREADS = 4096 };
+
 typedef enum RtCommand {
   RT_RUN_DEFAULT = 0, /* train, then eval, as far as the program has them */
   RT_RUN_TRAIN,       /* train only: the same as the default with --no-eval */

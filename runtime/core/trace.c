@@ -9,10 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { TRACE_EVENTS = 1 << 20 };
+#define TRACE_HEAD "{\"displayTimeUnit\":"
 
 typedef struct TraceEvent {
   const char *name, *category, *source;
@@ -37,10 +39,29 @@ static int cannot_write(const char *path, RtComm *comm) {
   return dtm_rt_fail(comm, RT_BAD_DATA, "cannot write the trace %s: %s", path, strerror(errno));
 }
 
+/* A trace is not written over the program, its data or a checkpoint: what is there, if anything,
+ * must begin like a trace. */
+static bool replaceable(const char *path) {
+  struct stat s;
+  char head[sizeof TRACE_HEAD - 1];
+  if (stat(path, &s) != 0 || !S_ISREG(s.st_mode) || s.st_size == 0) return true;
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return true; /* opening it for writing says why */
+  ssize_t n = read(fd, head, sizeof head);
+  close(fd);
+  return n == (ssize_t)sizeof head && memcmp(head, TRACE_HEAD, sizeof head) == 0;
+}
+
 int dtm_rt_trace_open(const char *path, RtComm *comm, RtTrace **trace) {
   *trace = NULL;
   if (!path) {
     return 0;
+  }
+  if (comm->rank == 0 && !replaceable(path)) {
+    return dtm_rt_fail(comm, RT_BAD_DATA,
+                       "cannot write the trace %s: a file that is no trace is there; give another "
+                       "name, or remove it first",
+                       path);
   }
   int fd = comm->rank == 0 ? open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666) : -1;
   if (comm->rank == 0 && (fd < 0 || close(fd) != 0)) {
@@ -97,7 +118,7 @@ static bool write_part(const RtTrace *t, int32_t world) {
     return false;
   }
   if (t->rank == 0) {
-    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", f);
+    fputs(TRACE_HEAD "\"ms\",\"traceEvents\":[\n", f);
   }
   uint64_t first = t->count > TRACE_EVENTS ? t->count - TRACE_EVENTS : 0;
   for (uint64_t i = first; i < t->count; i++) {

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -86,21 +87,52 @@ static void clean_folder(const char *path, const char *keep) {
   closedir(d);
 }
 
+/* A rename would put a file in the place of a device or a folder, and of other people's work: the
+ * program itself, its data, its source. An empty file and one that begins like a safetensors file
+ * (eight bytes of length, then JSON) may go. */
+static int check_replaceable(RtComm *comm, const char *path) {
+  struct stat s;
+  unsigned char head[9];
+  if (stat(path, &s) != 0) return 0;
+  if (!S_ISREG(s.st_mode))
+    return dtm_rt_fail(comm, RT_BAD_DATA, "cannot save %s: it is %s, not a file", path,
+                       S_ISDIR(s.st_mode) ? "a folder" : "a device");
+  int fd = s.st_size > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+  if (fd < 0) return 0;
+  ssize_t n = read(fd, head, sizeof head);
+  close(fd);
+  if (n == sizeof head && head[8] == '{') return 0;
+  return dtm_rt_fail(comm, RT_BAD_DATA,
+                     "cannot save %s: a file that is no checkpoint is there; save to another name, "
+                     "or remove it first",
+                     path);
+}
+
+/* Two runs that save to one FILE would remove each other's parts of it. The lock is on the folder,
+ * so nothing is left behind, and lasts as long as this process; where locks do not work there are
+ * none. */
+static int lock_folder(RtComm *comm, const char *path, const char *folder) {
+  int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return 0;
+  close(fd);
+  return dtm_rt_fail(comm, RT_BAD_DATA,
+                     "cannot save %s: another run is saving to it; end that one, or give this one "
+                     "another --save",
+                     path);
+}
+
 static int make_folder(RtComm *comm, const char *path, const char *folder) {
   if (mkdir(folder, 0777) == 0 || errno == EEXIST) return 0;
   return dtm_rt_fail(comm, RT_BAD_DATA, "cannot save %s: cannot make folder %s: %s", path, folder,
                      strerror(errno));
 }
 
-/* Rank 0's part of the probe. A rename would put a file in the place of a device or a folder. */
+/* Rank 0's part of the probe. */
 static int probe(RtComm *comm, const char *given) {
   char path[PATH_ROOM], folder[PATH_ROOM], trial[PATH_ROOM];
-  struct stat s;
   int status = follow(comm, given, path);
+  if (!status) status = check_replaceable(comm, path);
   if (status) return status;
-  if (stat(path, &s) == 0 && !S_ISREG(s.st_mode))
-    return dtm_rt_fail(comm, RT_BAD_DATA, "cannot save %s: it is %s, not a file", path,
-                       S_ISDIR(s.st_mode) ? "a folder" : "a device");
   if (!state_path(folder, path, "") ||
       snprintf(trial, sizeof trial, "%s.partial", path) >= PATH_ROOM)
     return dtm_rt_fail(comm, RT_USAGE, "the path to save to is too long");
@@ -110,7 +142,8 @@ static int probe(RtComm *comm, const char *given) {
                        path, strerror(errno));
   close(fd);
   unlink(trial);
-  return 0;
+  status = make_folder(comm, path, folder);
+  return status ? status : lock_folder(comm, path, folder);
 }
 
 int dtm_rt_checkpoint_probe(RtComm *comm, const char *path) {

@@ -26,7 +26,8 @@ typedef struct RtProgress {
 int dtm_rt_state_load(RtComm *comm, const Image *image, const char *path);
 
 /* Whether a checkpoint can be put at `path`, before hours of training depend on it: an error for a
- * folder, a device, and where no file can be created. */
+ * folder, a device, a file that is no checkpoint, where no file can be created, and where another
+ * run saves. Makes FILE.state/ and holds it until this process ends. */
 int dtm_rt_checkpoint_probe(RtComm *comm, const char *path);
 
 /* Parameters and buffers to one safetensors file, and beside it what a resumed run needs: optimizer

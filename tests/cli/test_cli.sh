@@ -195,5 +195,29 @@ expect 0 '' good.dtm -o out -MD -MF deps
 grep -q 'good.dtm' deps || { echo "FAIL: -MD does not name good.dtm"; failed=$((failed + 1)); }
 "$DTMC" good.dtm -o out2 && cmp -s out out2 || { echo "FAIL: two compiles differ"; failed=$((failed + 1)); }
 
+# names that a linker driver would take for options
+expect 2 'cannot go to standard output' good.dtm -o -
+expect 0 '' good.dtm --output=-x
+[ -x ./-x ] || { echo "FAIL: no executable named -x"; failed=$((failed + 1)); }
+expect 1 'ranks needs a mesh dim' good.dtm -o out --ranks 4
+expect 0 '' check good.dtm --ranks 4 --mesh dp=auto,tp=2
+
+# programs that ask the compiler for too much
+echo 'fn f(n) { return if n < 2 then n else f(n - 1) + f(n - 2) }
+let a = f(60)' >much.dtm
+expect 1 'DTM3014.*too long' check much.dtm
+echo 'let a = [[i for i in range(20000)] for j in range(20000)]' >much.dtm
+expect 1 'DTM3014.*too long' check much.dtm
+echo 'fn f() {
+  let s = "abcdefgh"
+  for i in range(60) { s = s + s }
+  return s
+}
+let a = f()' >much.dtm
+expect 1 'DTM3014.*at most 1048576 bytes' check much.dtm
+
+# closed standard output and error: nothing goes into files of the compiler
+"$DTMC" good.dtm -o out3 <&- >&- 2>&- && cmp -s out out3 || { echo "FAIL: closed standard files"; failed=$((failed + 1)); }
+
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

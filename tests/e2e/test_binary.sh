@@ -191,6 +191,31 @@ if mkdir disk && mount -t tmpfs -o size=4k none disk 2>/dev/null; then
   umount disk
 fi
 says 2 'log.*plain' ./signed --log xml
+# --- files that are not ours, and closed standard files
+
+cp x11 kept
+compile short saved -D batch=4
+cp saved saved.copy
+says 1 'a file that is no checkpoint is there' ./saved --data x=x11 --data y=y11 --save saved
+says 1 'a file that is no checkpoint is there' ./saved --data x=x11 --data y=y11 --save x11
+says 1 'a file that is no trace is there' ./saved --data x=x11 --data y=y11 --trace x11
+cmp -s kept x11 && cmp -s saved saved.copy || fail "a run replaced a file that is not its own"
+for i in 1 2; do
+  says 0 '' ./saved --data x=x11 --data y=y11 --save own.st --trace own.json --quiet --no-curve
+done
+compile short two --mesh dp=2 -D batch=4
+./two --data x=x11 --data y=y11 --no-curve >&- 2>closed.err
+code=$?
+[ $code = 1 ] && [ "$(grep -c error: closed.err)" = 1 ] && grep -q 'could not be written' closed.err ||
+  fail "closed standard output ends with $code: $(cat closed.err)"
+./two --data x=x11 --data y=y11 --no-curve --save held.st --epochs 100000 --quiet --no-curve &
+holder=$!
+while [ ! -d held.st.state ]; do sleep 0.05; done
+sleep 0.2
+says 1 'another run is saving to it' ./saved --data x=x11 --data y=y11 --save held.st
+kill $holder
+wait $holder
+says 0 '' ./saved --data x=x11 --data y=y11 --save held.st --quiet --no-curve
 
 [ $failed = 0 ] && echo passed
 [ $failed = 0 ]

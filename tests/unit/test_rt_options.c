@@ -96,6 +96,8 @@ START_TEST(wrong) {
       {"--stesp 3", "unknown option --stesp; did you mean --steps?"},
       {"--dead 3", "did you mean --deadline?"},
       {"--zzzzzz", "unknown option --zzzzzz\n"},
+      {"-z", "unknown option -z\n"},
+      {"--save=", "--save needs FILE, not an empty word"},
       {"-steps 3", "two dashes: --steps"},
       {"--steps", "--steps needs N"},
       {"--steps 0", "at least 1, not '0'"},
