@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { MOST = 1024, MAX_MESHES = 6 };
 
@@ -332,9 +331,9 @@ static const Case cases[] = {
 
 #include "cases_escapes.def"
 #include "cases_meshes.def"
+#include "support/suite.h"
+#include "support/work.h"
 };
-
-static char work[64];
 
 /* Appends the numbers of a value in text to `out`. */
 static int numbers_of(const char *text, double *out, int n) {
@@ -372,41 +371,32 @@ static int wanted_of(const char *text, double *out) {
 
 /* Runs a command and collects what it prints with print(): "NAME TYPE = VALUE" in json events. */
 static int run(const char *name, const char *command, double *out) {
-  static char line[1 << 16], tail[4096];
-  *tail = 0;
-  FILE *p = popen(command, "r");
-  ck_assert_ptr_nonnull(p);
-  int n = 0;
-  while (fgets(line, sizeof line, p)) {
+  static char text[1 << 20];
+  int code = work_run(text, sizeof text, "%s", command), n = 0;
+  ck_assert_msg(code == 0, "%s: '%s' ends with %d\n%s", name, command, code, text);
+  for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
     json_t *o = json_loads(line, 0, NULL);
     const char *event = json_string_value(json_object_get(o, "event"));
     const char *value = event ? strstr(event, "] = ") : NULL;
     if (value) n = numbers_of(value + 4, out, n);
-    if (!o) strncat(tail, line, sizeof tail - strlen(tail) - 1);
     json_decref(o);
   }
-  int status = pclose(p);
-  ck_assert_msg(status == 0, "%s: '%s' ends with %d\n%s", name, command, status, tail);
   return n;
 }
 
 static int results_of(const Case *c, int mesh, double *out) {
-  char path[128], command[1024];
-  snprintf(path, sizeof path, "%s/case.dtm", work);
-  FILE *f = fopen(path, "w");
-  ck_assert_ptr_nonnull(f);
-  fputs(c->source, f);
-  fclose(f);
-  snprintf(command, sizeof command, "cd %s && %s case.dtm --mesh %s -o case%d 2>&1", work,
-           getenv("DTMC"), c->meshes[mesh], mesh);
+  char command[1024];
+  work_write("case.dtm", c->source);
+  snprintf(command, sizeof command, "%s case.dtm --mesh %s -o case%d", getenv("DTMC"),
+           c->meshes[mesh], mesh);
   run(c->name, command, out);
   if (c->steps) {
     snprintf(command, sizeof command,
-             "cd %s && ./case%d train --threads=1 --log=json --steps=%d --save=w.safetensors 2>&1",
-             work, mesh, c->steps);
+             "./case%d train --threads=1 --log=json --steps=%d --save=w.safetensors", mesh,
+             c->steps);
     run(c->name, command, out);
   }
-  snprintf(command, sizeof command, "cd %s && ./case%d infer --threads=1 --log=json %s 2>&1", work,
+  snprintf(command, sizeof command, "./case%d infer --threads=1 --log=json %s",
            c->elsewhere ? 0 : mesh, c->steps ? "--load=w.safetensors" : "");
   return run(c->name, command, out);
 }
@@ -451,23 +441,13 @@ START_TEST(draws_are_random) {
 END_TEST
 
 int main(void) {
-  if (!getenv("DTMC")) {
-    fprintf(stderr, "DTMC must name the compiler\n");
-    return 2;
-  }
-  snprintf(work, sizeof work, "/tmp/dtm-cases-XXXXXX");
-  if (!mkdtemp(work)) return 2;
+  if (!work_begin()) return 2;
   TCase *t = tcase_create("cases");
   tcase_set_timeout(t, 120);
   tcase_add_loop_test(t, holds_on_every_mesh, 0, sizeof cases / sizeof *cases);
   tcase_add_test(t, draws_are_random);
   Suite *s = suite_create("cases");
   suite_add_tcase(s, t);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  char clean[96];
-  snprintf(clean, sizeof clean, "rm -rf %s", work);
-  return system(clean) != 0 || failed != 0;
+  int failed = suite_run(s);
+  return !work_end() || failed;
 }

@@ -18,6 +18,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "support/suite.h"
+#include "support/work.h"
+
 enum { STEPS = 100, MAX_PROGRAMS = 64 };
 
 static const char *const usual_meshes[] = {"dp=2",      "tp=2",      "dp=3",          "tp=3",
@@ -25,7 +28,7 @@ static const char *const usual_meshes[] = {"dp=2",      "tp=2",      "dp=3",    
                                            "dp=2,tp=3", "tp=4",      "dp=2,sp=2,tp=2"};
 enum { NUSUAL = sizeof usual_meshes / sizeof *usual_meshes, MAX_MESHES = 16 };
 
-static char work[256], root[512];
+static char root[512];
 static char programs[MAX_PROGRAMS][128];
 static int nprograms;
 
@@ -36,13 +39,8 @@ static uint32_t next_random(void) {
 }
 
 static FILE *open_npy(const char *name, const char *descr, const char *shape) {
-  char path[512], header[256];
-  snprintf(path, sizeof path, "%s/%s", work, name);
-  FILE *f = fopen(path, "wb");
-  if (!f) {
-    perror(path);
-    exit(2);
-  }
+  char header[256];
+  FILE *f = work_create(name);
   int n = snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
                    descr, shape);
   while ((10 + n + 1) % 64) header[n++] = ' ';
@@ -78,27 +76,20 @@ static void write_data(void) {
 
 /* Trains on a mesh ("" = all dims 1) and returns the number of losses read. */
 static int losses_of(const char *program, const char *mesh, const char *flags, double *loss) {
-  char command[2048], line[4096];
-  snprintf(command, sizeof command,
-           "cp %s/programs/%s %s/ && cd %s && %s %s %s %s%s -o train 2>&1 && "
-           "./train --threads=1 --log=json --steps=%d 2>&1",
-           root, program, work, work, getenv("DTMC"), program, flags, *mesh ? "--mesh " : "", mesh,
-           STEPS);
-  FILE *p = popen(command, "r");
-  ck_assert_ptr_nonnull(p);
+  static char text[1 << 20];
   int n = 0;
-  char tail[4096] = "";
-  while (fgets(line, sizeof line, p)) {
-    json_t *o = json_loads(line, 0, NULL);
-    json_t *v = o ? json_object_get(o, "loss") : NULL;
+  int code =
+      work_run(text, sizeof text,
+               "cp %s/programs/%s . && %s %s %s %s%s -o train && "
+               "./train --threads=1 --log=json --steps=%d",
+               root, program, getenv("DTMC"), program, flags, *mesh ? "--mesh " : "", mesh, STEPS);
+  ck_assert_msg(code == 0, "%s on mesh '%s' %s: exit %d\n%s", program, mesh, flags, code, text);
+  for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+    json_t *o = json_loads(line, 0, NULL), *v = json_object_get(o, "loss");
     if (json_is_number(v) && json_object_get(o, "step") && n < STEPS)
       loss[n++] = json_number_value(v);
-    else if (!o)
-      strncat(tail, line, sizeof tail - strlen(tail) - 1);
     json_decref(o);
   }
-  int status = pclose(p);
-  ck_assert_msg(status == 0, "%s on mesh '%s' %s: exit %d\n%s", program, mesh, flags, status, tail);
   return n;
 }
 
@@ -161,10 +152,7 @@ static int by_name(const void *a, const void *b) {
 }
 
 int main(void) {
-  if (!getcwd(root, sizeof root) || !getenv("DTMC")) {
-    fprintf(stderr, "run from tests/e2e with DTMC naming the compiler\n");
-    return 2;
-  }
+  if (!getcwd(root, sizeof root) || !work_begin()) return 2;
   DIR *dir = opendir("programs");
   for (struct dirent *e; dir && (e = readdir(dir)) && nprograms < MAX_PROGRAMS;) {
     size_t n = strlen(e->d_name);
@@ -173,8 +161,6 @@ int main(void) {
   }
   if (dir) closedir(dir);
   qsort(programs, (size_t)nprograms, sizeof *programs, by_name);
-  snprintf(work, sizeof work, "/tmp/dtm-e2e-XXXXXX");
-  if (!mkdtemp(work)) return 2;
   write_data();
 
   Suite *s = suite_create("meshes");
@@ -183,11 +169,6 @@ int main(void) {
   tcase_add_loop_test(c, f32_first_steps, 0, nprograms);
   tcase_add_loop_test(c, widened_hundred_steps, 0, nprograms);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  char clean[300];
-  snprintf(clean, sizeof clean, "rm -rf %s", work);
-  return system(clean) != 0 || failed != 0 || nprograms == 0;
+  int failed = suite_run(s);
+  return !work_end() || failed || nprograms == 0;
 }

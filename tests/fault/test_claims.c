@@ -2,13 +2,13 @@
  * with the rank, the step, the element and the place; where they do, it goes on.
  */
 #include <check.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-static char work[64], output[1 << 16];
+#include "support/suite.h"
+#include "support/work.h"
+
+static char output[1 << 16];
 
 /* From the third step on `tp` decides what a rank computes, and says so or not. */
 static const char program[] =
@@ -31,28 +31,13 @@ static const char program[] =
     "  steps 5\n"
     "}\n";
 
-/* Runs a command in the work folder; its exit code, its output in `output`. */
-static int run(const char *format, const char *a, const char *b) {
-  char command[512], *at = output;
-  int n = snprintf(command, sizeof command, "cd %s && { ", work);
-  n += snprintf(command + n, sizeof command - (size_t)n, format, a, b);
-  snprintf(command + n, sizeof command - (size_t)n, "; } 2>&1");
-  FILE *p = popen(command, "r");
-  ck_assert_ptr_nonnull(p);
-  size_t got = fread(at, 1, sizeof output - 1, p);
-  output[got] = 0;
-  int status = pclose(p);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+static int run(void) {
+  return work_run(output, sizeof output, "./p --log=json");
 }
 
 static void compile(const char *flags) {
-  char path[128];
-  snprintf(path, sizeof path, "%s/p.dtm", work);
-  FILE *f = fopen(path, "w");
-  ck_assert_ptr_nonnull(f);
-  fputs(program, f);
-  fclose(f);
-  int code = run("%s p.dtm %s -o p", getenv("DTMC"), flags);
+  work_write("p.dtm", program);
+  int code = work_run(output, sizeof output, "%s p.dtm %s -o p", getenv("DTMC"), flags);
   ck_assert_msg(code == 0, "%s", output);
 }
 
@@ -62,7 +47,7 @@ static void expect(const char *text) {
 
 START_TEST(a_difference_ends_the_run) {
   compile("--mesh tp=2");
-  ck_assert_int_eq(run("./p --log=json%s%s", "", ""), 1);
+  ck_assert_int_eq(run(), 1);
   expect("rank 1: ranks that should hold the same differ: element 2 of 4 is ");
   expect("on the first rank of the mesh dim");
   expect("at step 3, same_as (p.dtm:8:14)");
@@ -72,7 +57,7 @@ END_TEST
 
 START_TEST(the_other_mesh_dim_agrees) {
   compile("--mesh dp=2,tp=2");
-  ck_assert_int_eq(run("./p --log=json%s%s", "", ""), 1);
+  ck_assert_int_eq(run(), 1);
   ck_assert_msg(strstr(output, "rank 1: ") || strstr(output, "rank 3: "), "%s", output);
 }
 END_TEST
@@ -81,18 +66,13 @@ START_TEST(ranks_that_agree_go_on) {
   static const char *const meshes[] = {"--mesh dp=2", "--mesh tp=2 -D drift=0.0",
                                        "--mesh dp=2,tp=2 -D drift=0.0"};
   compile(meshes[_i]);
-  ck_assert_msg(run("./p --log=json%s%s", "", "") == 0, "%s", output);
+  ck_assert_msg(run() == 0, "%s", output);
   expect("\"step\":5");
 }
 END_TEST
 
 int main(void) {
-  if (!getenv("DTMC")) {
-    fprintf(stderr, "DTMC must name the compiler\n");
-    return 2;
-  }
-  snprintf(work, sizeof work, "/tmp/dtm-claims-XXXXXX");
-  if (!mkdtemp(work)) return 2;
+  if (!work_begin()) return 2;
   TCase *t = tcase_create("claims");
   tcase_set_timeout(t, 60);
   tcase_add_test(t, a_difference_ends_the_run);
@@ -100,11 +80,6 @@ int main(void) {
   tcase_add_loop_test(t, ranks_that_agree_go_on, 0, 3);
   Suite *s = suite_create("claims");
   suite_add_tcase(s, t);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  char clean[96];
-  snprintf(clean, sizeof clean, "rm -rf %s", work);
-  return system(clean) != 0 || failed != 0;
+  int failed = suite_run(s);
+  return !work_end() || failed;
 }

@@ -3,6 +3,7 @@
 #include "comm/errors.h"
 #include "comm/local.h"
 #include "core/launch.h"
+#include "support/suite.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -803,9 +804,5 @@ int main(void) {
   tcase_set_timeout(tc, 60);
   tcase_add_loop_test(tc, under_mpirun, 0, sizeof mpi_cases / sizeof *mpi_cases);
   suite_add_tcase(suite, tc);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed != 0;
+  return suite_run(suite);
 }

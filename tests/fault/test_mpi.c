@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "support/suite.h"
+
 START_TEST(collectives) {
   char self[1024], command[1400];
   ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -29,9 +31,5 @@ int main(void) {
   tcase_set_timeout(tc, 300);
   tcase_add_loop_test(tc, collectives, 1, 5);
   suite_add_tcase(suite, tc);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed != 0;
+  return suite_run(suite);
 }

@@ -21,6 +21,7 @@
 #include "golden.h"
 #include "sema/sema.h"
 #include "syntax/ast.h"
+#include "support/suite.h"
 
 static Arena arena; /* of this process; lists of files are made before the suite */
 static PathList syntax_files, check_files, cli_files;
@@ -251,10 +252,7 @@ int main(int argc, char **argv) {
   tcase_add_test(tests, every_code_is_met);
   Suite *suite = suite_create("golden");
   suite_add_tcase(suite, tests);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
+  int failed = suite_run(suite);
   arena_free(&arena);
-  return failed ? 1 : 0;
+  return failed;
 }

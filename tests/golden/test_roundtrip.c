@@ -6,6 +6,7 @@
 
 #include "golden.h"
 #include "grammar/parse.h"
+#include "support/suite.h"
 
 static Arena arena;
 static PathList programs, documents;
@@ -126,10 +127,7 @@ int main(void) {
   tcase_add_loop_test(tests, document, 0, (int)documents.len);
   Suite *suite = suite_create("roundtrip");
   suite_add_tcase(suite, tests);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
+  int failed = suite_run(suite);
   arena_free(&arena);
-  return failed ? 1 : 0;
+  return failed;
 }

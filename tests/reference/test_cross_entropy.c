@@ -7,6 +7,7 @@
 #include "ir/verify.h"
 #include "place/expand.h"
 #include "reference/lab.h"
+#include "support/suite.h"
 
 enum { ROWS = 6 };
 
@@ -228,9 +229,5 @@ int main(void) {
   tcase_add_test(c, labels_that_are_no_class);
   tcase_add_test(c, mean_over_valid_targets);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

@@ -6,6 +6,7 @@
 #include "infer/infer.h"
 #include "reference/reference.h"
 #include "reference/type_text.h"
+#include "support/suite.h"
 
 static Arena arena;
 static Mesh mesh;
@@ -265,9 +266,5 @@ int main(void) {
   tcase_add_test(c, indexing_and_loss);
   tcase_add_test(c, mesh_equals_whole);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

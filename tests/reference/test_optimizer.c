@@ -7,6 +7,7 @@
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "reference/lab.h"
+#include "support/suite.h"
 
 enum { PARAMS = 4, ROWS = 3, STEPS = 5, MOST = 20 };
 
@@ -362,9 +363,5 @@ int main(void) {
   tcase_add_test(c, settings_are_checked);
   tcase_add_test(c, mixed_precision);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

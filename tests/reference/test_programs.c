@@ -7,6 +7,7 @@
 
 #include "reference/compile.h"
 #include "reference/reference.h"
+#include "support/suite.h"
 
 static Compiled c;
 static RefContext ctx;
@@ -280,9 +281,5 @@ int main(void) {
   tcase_add_test(t, initial_values);
   Suite *suite = suite_create("programs");
   suite_add_tcase(suite, t);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? 1 : 0;
+  return suite_run(suite);
 }

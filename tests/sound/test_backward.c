@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "reference/lab.h"
+#include "support/suite.h"
 
 /* --- counting ----------------------------------------------------------------------------------
  */
@@ -335,9 +336,5 @@ int main(void) {
   tcase_add_test(c, no_influence_no_gradient);
   tcase_add_test(c, cheapest_place);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

@@ -5,6 +5,7 @@
 #include <check.h>
 
 #include "reference/lab.h"
+#include "support/suite.h"
 
 enum { MAX_PARAMS = 8 };
 
@@ -154,9 +155,5 @@ int main(void) {
   tcase_add_test(t, selected_dims);
   Suite *suite = suite_create("backward across meshes");
   suite_add_tcase(suite, t);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed != 0;
+  return suite_run(suite);
 }

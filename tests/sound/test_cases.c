@@ -5,6 +5,7 @@
 #include <check.h>
 
 #include "reference/lab.h"
+#include "support/suite.h"
 
 static int collectives(LabComm c) {
   return c.all_reduce + c.reduce_scatter + c.all_gather + c.all_to_all;
@@ -89,9 +90,5 @@ int main(void) {
   tcase_add_test(c, linear_over_a_sharded_sequence);
   tcase_add_test(c, average_of_unequal_addends);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

@@ -19,6 +19,7 @@
 #include "runtime/abi/blocks.h"
 #include "runtime/abi/number.h"
 #include "spmd/spmd.h"
+#include "support/suite.h"
 
 enum { BATCH = 150, SEED = 11, STEP = 3 };
 
@@ -393,10 +394,5 @@ int main(void) {
   tcase_add_test(tc, three_ranks);
   tcase_add_test(tc, two_by_two);
   suite_add_tcase(suite, tc);
-  SRunner *runner = srunner_create(suite);
-  srunner_set_fork_status(runner, CK_NOFORK); /* OpenMP does not survive a fork */
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed != 0;
+  return suite_run_unforked(suite);
 }

@@ -5,6 +5,7 @@
  * that meet, reductions over either dim, and nodes that cannot be part of a kernel in between.
  */
 #include "kernel_bench.h"
+#include "support/suite.h"
 
 enum { ROWS = 6, COLS = 8, MANY_GRAPHS = 1500, RUN_GRAPHS = 20, MOST = 200 };
 
@@ -150,9 +151,5 @@ int main(void) {
   tcase_add_test(t, test_order);
   tcase_add_test(t, test_values);
   suite_add_tcase(suite, t);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? 1 : 0;
+  return suite_run(suite);
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "reference/lab.h"
+#include "support/suite.h"
 
 typedef struct Case {
   Op op;
@@ -323,9 +324,5 @@ int main(void) {
   tcase_add_loop_test(c, pointwise, OP_NONE + 1, OP_COUNT);
   tcase_add_loop_test(c, others, 0, sizeof cases / sizeof *cases);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

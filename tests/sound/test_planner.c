@@ -3,6 +3,8 @@
 #include <math.h>
 
 #include "planner_sim.h"
+#include "reference/type_text.h"
+#include "support/suite.h"
 
 enum { MAX_LAYOUTS = 512 };
 
@@ -10,17 +12,6 @@ typedef struct LayoutList {
   Layout at[MAX_LAYOUTS];
   uint32_t n;
 } LayoutList;
-
-static Mesh make_mesh(uint32_t naxes, const int64_t *size) {
-  static const char *const names[] = {"x", "y", "z"};
-  Mesh m = {.name = "m", .naxes = naxes, .nranks = 1};
-  for (uint32_t a = 0; a < naxes; a++) {
-    m.axis[a] = names[a];
-    m.size[a] = size[a];
-    m.nranks *= size[a];
-  }
-  return m;
-}
 
 /* All layouts of a tensor of this rank; Partial(op) among them unless op is REDUCE_NONE. */
 static void all_layouts(const Mesh *m, uint32_t rank, ReduceOp op, uint32_t axis, Layout l,
@@ -176,7 +167,8 @@ static void check_pair(Arena *arena, PlanCache *cache, const TensorType *from,
 
 static void check_all(uint32_t naxes, const int64_t *size, uint32_t rank, const int64_t *shape,
                       ReduceOp op) {
-  Mesh m = make_mesh(naxes, size);
+  Mesh m;
+  mesh_of(&m, naxes, size);
   LayoutList list = {.n = 0};
   all_layouts(&m, rank, op, 0, (Layout){0}, &list);
   sim_reset();
@@ -220,7 +212,8 @@ static void check_detours(uint32_t naxes, const int64_t *size, uint32_t rank, co
   Arena arena;
   arena_init(&arena);
   PlanCache *cache = plan_cache_new(&arena);
-  Mesh m = make_mesh(naxes, size);
+  Mesh m;
+  mesh_of(&m, naxes, size);
   LayoutList list = {.n = 0};
   all_layouts(&m, rank, op, 0, (Layout){0}, &list);
   TensorType t[3] = {make_type(&m, rank, shape)};
@@ -285,7 +278,8 @@ START_TEST(no_better_detour) {
   /* Small tensors count steps, large ones bytes. */
   static const int64_t shapes[][3] = {{8, 12, 8}, {5, 7, 3}, {4096, 4096, 64}, {5003, 1201, 7}};
   uint32_t naxes = meshes[_i].naxes;
-  Mesh m = make_mesh(naxes, meshes[_i].size);
+  Mesh m;
+  mesh_of(&m, naxes, meshes[_i].size);
   Topology uneven = topology_default(&m);
   uneven.beta[0] *= 8;
   for (int s = 0; s < 4; s++) {
@@ -303,9 +297,5 @@ int main(void) {
   tcase_add_test(c, all_reductions);
   tcase_add_loop_test(c, no_better_detour, 0, NMESHES);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

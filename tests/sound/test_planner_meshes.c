@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "sound/planner_sim.h"
+#include "support/suite.h"
 
 enum { WORLD = 8, SHAPES = 2 };
 static const int64_t shapes[SHAPES][2] = {{5, 3}, {4, 4}};
@@ -201,9 +202,5 @@ int main(void) {
   tcase_set_timeout(c, 300);
   tcase_add_test(c, all_layouts);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

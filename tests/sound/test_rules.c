@@ -12,6 +12,7 @@
 
 #include "reference/proof.h"
 #include "reference/type_text.h"
+#include "support/suite.h"
 
 static void prove_all(const int64_t *sizes, uint32_t naxes) {
   Mesh mesh;
@@ -128,9 +129,5 @@ int main(void) {
   tcase_add_test(c, two_by_three);
   tcase_add_test(c, every_reshape);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

@@ -9,6 +9,7 @@
 
 #include "reference/proof.h"
 #include "reference/type_text.h"
+#include "support/suite.h"
 
 #define R                                                                                          \
   { .kind = PLACE_REPLICATE }
@@ -170,9 +171,5 @@ int main(void) {
   tcase_add_test(c, planted_rows_are_caught);
   tcase_add_test(c, planted_orders_are_caught);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

@@ -16,6 +16,7 @@
 
 #include "reference/proof.h"
 #include "reference/type_text.h"
+#include "support/suite.h"
 
 static const char list_path[] = "omissions.txt";
 
@@ -220,9 +221,5 @@ int main(int argc, char **argv) {
   tcase_set_timeout(c, 120);
   tcase_add_test(c, omissions_are_reviewed);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

@@ -18,6 +18,7 @@
 #include "state/safetensors.h"
 #include "state/state.h"
 #include "state/var_block.h"
+#include "support/suite.h"
 
 enum { ARENA = 1 << 20, NVARS = 9 };
 
@@ -532,9 +533,5 @@ int main(void) {
   tcase_add_test(c, probed);
   tcase_add_test(c, crashed);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

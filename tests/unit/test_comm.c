@@ -5,6 +5,7 @@
 #include "comm/local.h"
 #include "comm/mpi.h"
 #include "types/layout.h"
+#include "support/suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -611,9 +612,5 @@ int main(void) {
   tcase_add_loop_test(tc, reduce_scatter, 1, MAX_RANKS + 1);
   tcase_add_test(tc, reduce_scatter_large);
   suite_add_tcase(suite, tc);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed != 0;
+  return suite_run(suite);
 }

@@ -12,6 +12,7 @@
 #include "data/data.h"
 #include "data/shuffle.h"
 #include "data/table.h"
+#include "support/suite.h"
 
 /* --- helpers ------------------------------------------------------------------------------------
  */
@@ -485,9 +486,5 @@ int main(void) {
   tcase_add_test(c, shuffled);
   tcase_add_test(c, refused);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

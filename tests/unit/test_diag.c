@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "diag/diag.h"
+#include "support/suite.h"
 
 typedef struct World {
   Arena arena;
@@ -378,9 +379,5 @@ int main(void) {
   tcase_add_test(tests, every_code_is_explained);
   Suite *suite = suite_create("diag");
   suite_add_tcase(suite, tests);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? 1 : 0;
+  return suite_run(suite);
 }

@@ -1,6 +1,7 @@
 /* Fused kernels against the reference interpreter: fusion on and off, meshes, uneven and empty
  * shards, extents of zero; and the structure that fusion promises. */
 #include "kernel_bench.h"
+#include "support/suite.h"
 
 static Arena arena;
 static Mesh one, two, six;
@@ -401,10 +402,7 @@ int main(void) {
   tcase_add_loop_test(t, test_structure, 0, NCASES);
   tcase_add_test(t, test_long_tasks);
   suite_add_tcase(suite, t);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
+  int failed = suite_run(suite);
   arena_free(&arena);
-  return failed ? 1 : 0;
+  return failed;
 }

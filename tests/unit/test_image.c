@@ -6,6 +6,7 @@
 #include "fuse/fuse.h"
 #include "plan/plan.h"
 #include "runtime/abi/image.h"
+#include "support/suite.h"
 
 static Plan *small_plan(Arena *arena) {
   static const Mesh mesh = {.name = "m", .naxes = 1, .axis = {"x"}, .size = {2}, .nranks = 2};
@@ -74,9 +75,5 @@ int main(void) {
   tcase_add_test(tc, reads_what_was_written);
   tcase_add_test(tc, damage_is_refused_or_harmless);
   suite_add_tcase(suite, tc);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed != 0;
+  return suite_run(suite);
 }

@@ -7,6 +7,7 @@
 
 #include "infer/infer.h"
 #include "reference/type_text.h"
+#include "support/suite.h"
 
 static Arena arena;
 static Mesh mesh; /* x 2, y 3 unless a test says otherwise */
@@ -589,9 +590,5 @@ int main(void) {
   tcase_add_test(c, attributes_are_canonical);
   tcase_add_test(c, faults_are_diagnosed);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

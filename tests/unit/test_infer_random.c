@@ -8,6 +8,7 @@
 #include "infer/rules.h"
 #include "reference/placements.h"
 #include "reference/type_text.h"
+#include "support/suite.h"
 
 enum { ROUNDS = 60000 };
 
@@ -157,9 +158,5 @@ int main(void) {
   tcase_set_timeout(c, 60);
   tcase_add_test(c, any_node);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

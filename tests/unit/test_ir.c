@@ -4,6 +4,7 @@
 #include "ir/rewrite.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "support/suite.h"
 
 /* Every construct of the text form once. */
 static const char sample[] =
@@ -252,9 +253,5 @@ int main(void) {
   tcase_add_test(c, dead_nodes_go);
   tcase_add_test(c, equal_nodes_merge);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

@@ -8,6 +8,7 @@
 #include "kernel/build.h"
 #include "runtime/abi/number.h"
 #include "runtime/abi/philox.h"
+#include "support/suite.h"
 
 static Arena arena;
 
@@ -279,10 +280,7 @@ int main(void) {
   tcase_add_test(t, test_verifier);
   tcase_add_test(t, test_equal_kernels_are_one);
   suite_add_tcase(suite, t);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
+  int failed = suite_run(suite);
   arena_free(&arena);
-  return failed ? 1 : 0;
+  return failed;
 }

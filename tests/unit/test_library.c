@@ -7,6 +7,7 @@
 
 #include "core/library.h"
 #include "runtime/abi/number.h"
+#include "support/suite.h"
 
 enum { ROOM = 4096 };
 
@@ -240,10 +241,5 @@ int main(void) {
   tcase_add_test(tc, replicas_are_compared);
   tcase_add_test(tc, vocabulary_blocks);
   suite_add_tcase(suite, tc);
-  SRunner *runner = srunner_create(suite);
-  srunner_set_fork_status(runner, CK_NOFORK); /* OpenMP does not survive a fork */
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed != 0;
+  return suite_run_unforked(suite);
 }

@@ -6,6 +6,7 @@
 
 #include "jit.h"
 #include "kernel/build.h"
+#include "support/suite.h"
 
 enum { SAMPLES = 40000, SPECIALS = 40 };
 
@@ -235,10 +236,7 @@ int main(void) {
   tcase_add_loop_test(t, test_f32, 0, NCASES);
   tcase_add_loop_test(t, test_f64, 0, NCASES);
   suite_add_tcase(suite, t);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
+  int failed = suite_run(suite);
   arena_free(&arena);
-  return failed ? 1 : 0;
+  return failed;
 }

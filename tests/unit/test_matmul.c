@@ -6,6 +6,7 @@
 
 #include "core/matmul.h"
 #include "runtime/abi/number.h"
+#include "support/suite.h"
 
 enum { ROOM = 1 << 17 };
 
@@ -263,10 +264,5 @@ int main(void) {
   tcase_add_test(tc, batches);
   tcase_add_test(tc, threads_do_not_matter);
   suite_add_tcase(suite, tc);
-  SRunner *runner = srunner_create(suite);
-  srunner_set_fork_status(runner, CK_NOFORK); /* OpenMP does not survive a fork */
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed != 0;
+  return suite_run_unforked(suite);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "plan/pack.h"
+#include "support/suite.h"
 
 static uint64_t state = 88172645463325252ull;
 static uint32_t below(uint32_t n) {
@@ -146,9 +147,5 @@ int main(void) {
   tcase_add_test(tc, near_the_bound);
   tcase_add_test(tc, equal_input_equal_output);
   suite_add_tcase(suite, tc);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed != 0;
+  return suite_run(suite);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "grammar/parse.h"
+#include "support/suite.h"
 
 typedef struct Parsed {
   Arena arena;
@@ -318,9 +319,5 @@ int main(void) {
   tcase_add_test(tests, settings_have_parts);
   Suite *suite = suite_create("parser");
   suite_add_tcase(suite, tests);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? 1 : 0;
+  return suite_run(suite);
 }

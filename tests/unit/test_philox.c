@@ -2,6 +2,7 @@
 #include <check.h>
 
 #include "runtime/abi/philox.h"
+#include "support/suite.h"
 
 START_TEST(known_answers) {
   /* From the kat_vectors file of the Random123 distribution. */
@@ -57,9 +58,5 @@ int main(void) {
   tcase_add_test(c, moments);
   tcase_add_test(c, every_key_part_counts);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

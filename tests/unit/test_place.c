@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "place/place.h"
+#include "support/suite.h"
 
 static Arena arena;
 static PlanCache *cache;
@@ -265,9 +266,5 @@ int main(void) {
   tcase_add_test(c, other_mesh);
   tcase_add_test(c, big_mesh);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

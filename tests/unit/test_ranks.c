@@ -10,6 +10,7 @@
 #include "reference/compile.h"
 #include "runtime/abi/image.h"
 #include "spmd/spmd.h"
+#include "support/suite.h"
 
 static uint64_t state = 0x9E3779B97F4A7C15ull;
 static uint32_t below(uint32_t n) {
@@ -161,9 +162,5 @@ int main(void) {
   tcase_add_test(t, a_rank_holds_its_stage);
   Suite *s = suite_create("ranks");
   suite_add_tcase(s, t);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

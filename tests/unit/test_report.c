@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "report/cut.h"
+#include "support/suite.h"
 
 static Arena arena;
 
@@ -175,10 +176,5 @@ int main(void) {
   tcase_add_loop_test(tc, table_counts_every_rank, 0, TRIES);
   tcase_add_loop_test(tc, drawings_fit, 0, TRIES);
   suite_add_tcase(s, tc);
-  SRunner *runner = srunner_create(s);
-  srunner_set_fork_status(runner, CK_NOFORK);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed != 0;
+  return suite_run_unforked(s);
 }

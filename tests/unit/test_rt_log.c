@@ -2,6 +2,7 @@
 #include "comm/local.h"
 #include "core/log.h"
 #include "core/trace.h"
+#include "support/suite.h"
 
 #include <check.h>
 #include <jansson.h>
@@ -275,9 +276,5 @@ int main(void) {
   tcase_add_test(tc, curve_edges);
   tcase_add_test(tc, trace);
   suite_add_tcase(suite, tc);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed != 0;
+  return suite_run(suite);
 }

@@ -1,6 +1,7 @@
 /* The command line of built binaries: values, defaults, and what wrong input is told. */
 #include "core/launcher.h"
 #include "core/options.h"
+#include "support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -265,9 +266,5 @@ int main(void) {
   tcase_add_test(tc, help);
   tcase_add_test(tc, launchers);
   suite_add_tcase(suite, tc);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed != 0;
+  return suite_run(suite);
 }

@@ -8,6 +8,7 @@
 
 #include "runtime/abi/image.h"
 #include "state/safetensors.h"
+#include "support/suite.h"
 
 typedef struct Bytes {
   unsigned char *data;
@@ -254,9 +255,5 @@ int main(void) {
   tcase_add_test(c, header_round_trip);
   tcase_add_test(c, sharded);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

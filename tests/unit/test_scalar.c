@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ops/scalar.h"
+#include "support/suite.h"
 
 static Arena arena;
 
@@ -119,9 +120,5 @@ int main(void) {
   tcase_add_test(c, faults_are_named);
   tcase_add_test(c, gradients_by_operand);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

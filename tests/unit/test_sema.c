@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "reference/compile.h"
+#include "support/suite.h"
 
 static Compiled c;
 
@@ -596,9 +597,5 @@ int main(void) {
   tcase_add_test(t, buffers_change_in_training_only);
   Suite *suite = suite_create("sema");
   suite_add_tcase(suite, t);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? 1 : 0;
+  return suite_run(suite);
 }

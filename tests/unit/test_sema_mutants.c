@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "reference/compile.h"
+#include "support/suite.h"
 
 enum { MUTANTS = 60, MAX_FILES = 64, MAX_WORDS = 4096 };
 
@@ -95,9 +96,5 @@ int main(void) {
   tcase_add_loop_test(t, damaged_programs, 0, nfiles);
   Suite *suite = suite_create("sema mutants");
   suite_add_tcase(suite, t);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? 1 : 0;
+  return suite_run(suite);
 }

@@ -2,6 +2,7 @@
 #include <check.h>
 
 #include "types/layout.h"
+#include "support/suite.h"
 
 static Mesh mesh2(int64_t a, int64_t b) {
   return (Mesh){.name = "m", .naxes = 2, .axis = {"a", "b"}, .size = {a, b}, .nranks = a * b};
@@ -174,9 +175,5 @@ int main(void) {
   tcase_add_test(c, exact_conversions);
   tcase_add_test(c, sizes_are_bounded);
   suite_add_tcase(s, c);
-  SRunner *r = srunner_create(s);
-  srunner_run_all(r, CK_NORMAL);
-  int failed = srunner_ntests_failed(r);
-  srunner_free(r);
-  return failed != 0;
+  return suite_run(s);
 }

@@ -1,0 +1,12 @@
+/* The end of the main of a test program. */
+#ifndef DTM_TESTS_SUITE_H
+#define DTM_TESTS_SUITE_H
+
+#include <check.h>
+
+/* Runs every test in a process of its own; 0, or 1 when one failed. */
+int suite_run(Suite *suite);
+/* Runs all tests in this process: OpenMP does not survive a fork. */
+int suite_run_unforked(Suite *suite);
+
+#endif

@@ -1,0 +1,22 @@
+/* A folder for what a test program makes with dtmc ($DTMC), and commands that run in it. */
+#ifndef DTM_TESTS_WORK_H
+#define DTM_TESTS_WORK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+/* Makes the folder; false, after a message, when that or $DTMC fails. */
+bool work_begin(void);
+/* Removes it with all that is in it. */
+bool work_end(void);
+
+/* A new file in the folder, never NULL. */
+FILE *work_create(const char *name);
+void work_write(const char *name, const char *text);
+
+/* Runs a shell command in the folder. What it prints, errors too, goes to `out` (cut off at
+ * `size`); the result is its exit code, 128 + n for signal n. */
+int work_run(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif
