@@ -267,6 +267,7 @@ Val builtin_to_local(Sema *s, const Call *call) {
   }
   if (!bind_words(s, call, "x grad?", v, at) || !as_tensor(s, v[0], at[0], "the operand", &x))
     return POISON;
+  x = emit_on_mesh(s, x, s->at.mesh, at[0]);
   const TensorType t = *value_type(s->at.graph, x);
   if (!check_grad(s, v[1], at[1], &t)) return POISON;
   Region r = region_of_mesh(t.mesh, "to_local");
@@ -303,6 +304,7 @@ Val builtin_from_local(Sema *s, const Call *call) {
       !as_tensor(s, v[0], at[0], "the blocks", &x) ||
       (v[2].kind != VAL_UNSET && !want_bool(s, v[2], at[2], "run_check", &check)))
     return POISON;
+  x = emit_on_mesh(s, x, s->at.mesh, at[0]);
   const TensorType t = *value_type(s->at.graph, x);
   if (!layout_value(s, v[1], at[1], t.mesh, &to)) return POISON;
   to.dtype = t.dtype;

@@ -52,6 +52,7 @@ Val builtin_distribute(Sema *s, const Call *call) {
       !as_tensor(s, v[0], at[0], "what is distributed", &x) ||
       !from_first_rank(s, v[2], at[2], &first))
     return POISON;
+  x = emit_on_mesh(s, x, s->at.mesh, at[0]);
   const TensorType from = *value_type(s->at.graph, x);
   if (!layout_is_replicate(&from.layout)) {
     Diag *d = sema_error(s, DIAG_DECLARED_LAYOUT, at[0],

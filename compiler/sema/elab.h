@@ -443,6 +443,8 @@ ValueId emit_typed(Sema *s, Op op, const Attr *attrs, uint32_t nattrs, const Ten
                    Span span);
 void emit_output(Sema *s, ValueId v, const char *name, const char *role, Span span);
 ValueId emit_const(Sema *s, DType dtype, double value, const Mesh *mesh, Span span);
+/* A number that is on no mesh yet, as one that all ranks of `mesh` have; others as they are. */
+ValueId emit_on_mesh(Sema *s, ValueId x, const Mesh *mesh, Span span);
 /* A literal as a constant of this element type; false after a report when it has no such value. */
 bool literal_const(Sema *s, Val v, DType dtype, const Mesh *mesh, Span span, ValueId *out);
 Val emit_cast(Sema *s, ValueId x, DType dtype, Span span);

@@ -52,6 +52,22 @@ static Val infer_and_add(Sema *s, Op op, const ValueId *operands, uint32_t n, co
   return results_of(s, id);
 }
 
+/* Operators that can give dims to a number without any. */
+static bool adds_dims(Op op) {
+  return op_info(op)->cls == CLASS_MOVEMENT || op == OP_ONE_HOT;
+}
+
+ValueId emit_on_mesh(Sema *s, ValueId x, const Mesh *mesh, Span span) {
+  const TensorType *t = value_type(s->at.graph, x);
+  if (t->mesh || graph_value(s->at.graph, x)->poisoned) return x;
+  TensorType one = {.dtype = t->dtype, .mesh = mesh};
+  Attr attrs[] = {ATTR_T(TYPE, &one), ATTR_F(VALUE, 1)};
+  ValueId factor = emit_typed(s, OP_FULL, attrs, 2, &one, span);
+  Op op = one.dtype == DT_BOOL ? OP_LOGICAL_AND : OP_MUL;
+  Val v = infer_and_add(s, op, (ValueId[]){x, factor}, 2, NULL, 0, span, NULL);
+  return v.kind == VAL_TENSOR ? v.as.tensor : x;
+}
+
 Val emit_redistribute(Sema *s, ValueId x, const TensorType *to, Span span) {
   if (type_equal(value_type(s->at.graph, x), to)) return val_tensor(x);
   return infer_and_add(s, OP_REDISTRIBUTE, &x, 1, (Attr[]){ATTR_T(TYPE, to)}, 1, span, NULL);
@@ -86,6 +102,11 @@ Val overlay_value(Sema *s, Val v, Span span) {
 Val emit(Sema *s, Op op, const ValueId *operands, uint32_t noperands, const Attr *attrs,
          uint32_t nattrs, Span span, const Span *spans) {
   if (!need_graph(s, span)) return POISON;
+  ValueId settled;
+  if (noperands == 1 && adds_dims(op) && !value_type(s->at.graph, *operands)->mesh) {
+    settled = emit_on_mesh(s, *operands, s->at.mesh, span);
+    operands = &settled;
+  }
   int fixed = overlay_operand(s, span);
   if (fixed < 0 || (uint32_t)fixed >= noperands)
     return infer_and_add(s, op, operands, noperands, attrs, nattrs, span, spans);

@@ -36,7 +36,7 @@ static Val enter(Sema *s, Region *r, ValueId x, Span span) {
   State inside = region_outside(s, r);
   TensorType block;
   const char *name = graph_value(s->at.graph, x)->name;
-  ValueId stack = stack_enter(s, r, x, span, &block);
+  ValueId stack = stack_enter(s, r, emit_on_mesh(s, x, r->mesh, span), span, &block);
   region_inside(s, &inside);
   ValueId leaf = stack ? region_leaf(s, r, stack, span) : 0;
   if (leaf) graph_value(r->inner, leaf)->name = name;

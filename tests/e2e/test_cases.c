@@ -13,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/suite.h"
+#include "support/work.h"
+
 enum { MOST = 1024, MAX_MESHES = 6 };
 
 typedef struct Case {
@@ -331,8 +334,6 @@ static const Case cases[] = {
 
 #include "cases_escapes.def"
 #include "cases_meshes.def"
-#include "support/suite.h"
-#include "support/work.h"
 };
 
 /* Appends the numbers of a value in text to `out`. */
