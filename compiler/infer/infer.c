@@ -109,11 +109,12 @@ static bool check_operands(Rule *r) {
       giver = i;
     }
     if (t->mesh != r->mesh)
-      return rule_fail(r, DIAG_MESH_MISMATCH, i, -1,
-                       rule_text(r, "%s: operands are on different meshes", r->info->name),
-                       rule_text(r, "%s is on %s, %s on %s: move one with redistribute(mesh = ...)",
-                                 rule_operand_name(r, giver), r->mesh->name,
-                                 rule_operand_name(r, i), t->mesh->name));
+      return rule_fail(
+          r, DIAG_MESH_MISMATCH, i, -1,
+          rule_text(r, "%s: operands are on different meshes", r->info->name),
+          rule_text(r, "mesh of %s: %s; of %s: %s; move one with redistribute(mesh = ...)",
+                    rule_operand_name(r, giver), r->mesh->name, rule_operand_name(r, i),
+                    t->mesh->name));
   }
   return true;
 }

@@ -317,9 +317,9 @@ static int check_effect(const Parser *p) {
   const RtOptions *o = p->o;
   static const OptionId training[] = {OPT_STEPS, OPT_EPOCHS,     OPT_EVAL_EVERY, OPT_NO_EVAL,
                                       OPT_SAVE,  OPT_SAVE_EVERY, OPT_ALLOW_NAN,  OPT_LOG_EVERY};
-  const char *other = o->command == RT_RUN_EVAL    ? "eval"
+  const char *other = !program->has_train          ? "a program without a train block"
+                      : o->command == RT_RUN_EVAL  ? "eval"
                       : o->command == RT_RUN_INFER ? "infer"
-                      : !program->has_train        ? "a program without a train block"
                                                    : NULL;
   for (size_t i = 0; other && i < sizeof training / sizeof *training; i++)
     if (given[training[i]])
@@ -357,7 +357,9 @@ static int check_together(const Parser *p) {
 }
 
 static void set_defaults(RtOptions *o, const RtProgramInfo *program) {
-  *o = (RtOptions){.steps = program->steps,
+  bool infer_alone = program->has_infer && !program->has_train && !program->has_eval;
+  *o = (RtOptions){.command = infer_alone ? RT_RUN_INFER : RT_RUN_DEFAULT,
+                   .steps = program->steps,
                    .epochs = program->epochs,
                    .seed = program->seed,
                    .save = program->save,

@@ -33,7 +33,7 @@ typedef struct RtProgramInfo {
 enum { RT_MOST_THREADS = 4096 };
 
 typedef enum RtCommand {
-  RT_RUN_DEFAULT = 0, /* train, then eval, as far as the program has them */
+  RT_RUN_DEFAULT = 0, /* train, then eval, as far as the program has them; infer with neither */
   RT_RUN_TRAIN,       /* train only: the same as the default with --no-eval */
   RT_RUN_EVAL,
   RT_RUN_INFER

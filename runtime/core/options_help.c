@@ -81,15 +81,18 @@ static void print_usage(FILE *out, const char *binary, const RtProgramInfo *prog
     fprintf(out, "%s%s", i ? " | " : " [", commands[i]);
   }
   fprintf(out, "%s [options]\n", n ? "]" : "");
-  if (program->has_train && program->has_eval) {
-    fputs("Without a command it trains, then evaluates.\n", out);
+  if (n > 1) {
+    fprintf(out, "Without a command it %s.\n",
+            program->has_train && program->has_eval ? "trains, then evaluates"
+            : program->has_train                    ? "trains"
+                                                    : "evaluates");
   }
   if (program->world > 1) {
     fprintf(out,
             "It starts its %d ranks itself, or is one of them under torchrun, mpirun or srun.\n",
             (int)program->world);
   }
-  fputs("Ctrl-C saves and stops.\n", out);
+  fprintf(out, "Ctrl-C %sstops.\n", program->has_train ? "saves and " : "");
 }
 
 void options_print_help(FILE *out, const char *binary, const RtProgramInfo *program) {

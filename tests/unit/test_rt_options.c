@@ -166,6 +166,23 @@ START_TEST(without_effect) {
 }
 END_TEST
 
+/* Nothing else to do: a bare start infers. */
+START_TEST(infer_alone) {
+  RtProgramInfo bare = {.source = "mlp.dtm", .world = 1, .has_infer = true};
+  Parsed p = parse_for(&bare, "");
+  ck_assert_int_eq(p.result, -1);
+  ck_assert_int_eq(p.o.command, RT_RUN_INFER);
+  dtm_rt_options_free(&p.o);
+  bare.has_eval = true;
+  p = parse_for(&bare, "");
+  ck_assert_int_eq(p.o.command, RT_RUN_DEFAULT);
+  dtm_rt_options_free(&p.o);
+  p = parse_for(&bare, "--help");
+  ck_assert(strstr(p.out, "Without a command it evaluates."));
+  dtm_rt_options_free(&p.o);
+}
+END_TEST
+
 START_TEST(help) {
   Parsed p = parse("--steps 3 -h");
   ck_assert_int_eq(p.result, 0);
@@ -263,6 +280,7 @@ int main(void) {
   tcase_add_test(tc, values);
   tcase_add_test(tc, wrong);
   tcase_add_test(tc, without_effect);
+  tcase_add_test(tc, infer_alone);
   tcase_add_test(tc, help);
   tcase_add_test(tc, launchers);
   suite_add_tcase(suite, tc);
