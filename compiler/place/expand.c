@@ -137,20 +137,29 @@ static void check_below(DataSource *d, int64_t vocab) {
   if (d->below == 0 || d->below > vocab) d->below = vocab;
 }
 
-/* Whether no label can be `ignore`: labels that come from a source whose values are checked to lie
- * in [0, below). From here on a source is checked if all of it is labels, or if what it holds are
- * classes anyway. */
-static bool never_ignored(Loss *l, ValueId labels, int64_t ignore) {
+/* Labels of a loss are checked while they are read, if all of the source is labels or if what it
+ * holds are classes anyway. */
+static void check_labels(ProgramBlock *block, const Graph *g, const Node *loss) {
   bool whole;
-  DataSource *d = source_of(l->block, l->from, labels, &whole);
-  if (!d) return false;
+  DataSource *d = source_of(block, g, loss->operands[1], &whole);
+  if (!d) return;
+  const TensorType *x = value_type(g, loss->operands[0]);
+  int64_t vocab = x->shape[x->rank - 1], ignore = node_int(loss, ATTR_IGNORE_INDEX, -100);
   bool classes = ignore < 0 && holds_classes(d);
-  if (classes || (whole && !dtype_is_float(d->type.dtype))) check_below(d, l->vocab);
-  if (!classes && whole && (ignore < 0 || ignore >= l->vocab)) {
+  if (classes || (whole && !dtype_is_float(d->type.dtype))) check_below(d, vocab);
+  if (!classes && whole && (ignore < 0 || ignore >= vocab)) {
     d->ignores = true; /* may stand there all the same */
     d->ignore = ignore;
   }
-  return d->below > 0 && d->below <= l->vocab && !d->ignores && (ignore < 0 || ignore >= d->below);
+}
+
+/* Whether no label can be `ignore`: labels that come from a source whose values are checked to lie
+ * in [0, below). Asked when all losses of the block have said what they check. */
+static bool never_ignored(Loss *l, ValueId labels, int64_t ignore) {
+  bool whole;
+  const DataSource *d = source_of(l->block, l->from, labels, &whole);
+  return d && d->below > 0 && d->below <= l->vocab && !d->ignores &&
+         (ignore < 0 || ignore >= d->below);
 }
 
 /* Labels that are compared with an argmax are classes of it. */
@@ -265,6 +274,9 @@ static void expand_node(Arena *scratch, const Program *program, GraphMap *map, N
 
 static void expand_block(Arena *scratch, const Program *program, ProgramBlock *b) {
   GraphMap map = graph_map_begin(scratch, scratch, b->graph);
+  for (NodeId id = 1; id < b->graph->nodes.len; id++)
+    if (graph_node(b->graph, id)->op == OP_CROSS_ENTROPY)
+      check_labels(b, b->graph, graph_node(b->graph, id));
   check_compared(b, b->graph);
   for (NodeId id = 1; id < b->graph->nodes.len; id++) {
     if (graph_node(b->graph, id)->op == OP_CROSS_ENTROPY)

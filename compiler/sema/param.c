@@ -32,6 +32,7 @@ static void initialise(Sema *s, Env *env, const Stmt *stmt, uint32_t index) {
   }
   ValueId id;
   if (as_tensor(s, v, span, "the initial value", &id)) {
+    id = emit_on_mesh(s, id, var.type.mesh, span);
     const TensorType *t = value_type(s->at.graph, id);
     if (type_equal(t, &var.type)) {
       graph_add(s->at.graph, OP_ASSIGN, &id, 1, (Attr[]){ATTR_I(VAR, index)}, 1, NULL, 0, span,

@@ -53,6 +53,7 @@ static void assign_buffer(Sema *s, const Stmt *stmt, uint32_t index, Val v) {
     return;
   }
   if (!as_tensor(s, v, span, "the new value", &id)) return;
+  id = emit_on_mesh(s, id, var->type.mesh, span);
   if (!type_equal(value_type(s->at.graph, id), &var->type)) {
     Diag *d = sema_error(s, DIAG_DECLARED_SHAPE, span, "buffer %s is of another type",
                          stmt->as.assign.name);
