@@ -277,6 +277,10 @@ static void add_hints(Parser *p, Diag *d, int token, Span span, const Expected *
   if (token == '.' && expr_fits) help(p, d, "a number has a digit before its point: 0.5");
   if (token == '?' && operator_fits) help(p, d, "choices are written: if c then a else b");
   if (token == '=' && operator_fits) help(p, d, "compare with ==");
+  bool arithmetic = p->before == '+' || p->before == '-' || p->before == '*' || p->before == '/';
+  if (token == '=' && arithmetic) help(p, d, "assign in full: x = x + 1");
+  if (token == '@' && operator_fits)
+    help(p, d, "a matrix product is matmul(a, b); @ cuts a dim of a type: f32[B@dp, D]");
   if (token == '+' && p->before == TOK_NEWLINE)
     help(p, d, "to go on with the line before, end it with the operator");
   hint_words(p, d, token, span, e);

@@ -124,8 +124,10 @@ Val call_value(Sema *s, Val callee, const Call *call) {
   case VAL_FILE:
     break;
   }
-  sema_error(s, DIAG_NOT_CALLABLE, call->span, "%s is %s and cannot be called", call->name,
-             val_kind_name(callee));
+  Diag *d = sema_error(s, DIAG_NOT_CALLABLE, call->span, "%s is %s and cannot be called",
+                       call->name, val_kind_name(callee));
+  if (callee.kind == VAL_PLACE)
+    diag_help(s->sink, d, (Span){0}, NULL, NULL, "write it without brackets: %s", call->name);
   return POISON;
 }
 

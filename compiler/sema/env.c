@@ -155,6 +155,30 @@ static bool beyond_region(const Sema *s, const Env *env, const char *name) {
   return beyond;
 }
 
+/* Words of PyTorch and of Python that have another name here; NULL for others. */
+static const char *foreign_word(const char *name) {
+  static const char *const words[][2] = {
+      {"None", "write none"},
+      {"True", "write true"},
+      {"False", "write false"},
+      {"float16", "write f16"},
+      {"bfloat16", "write bf16"},
+      {"float32", "write f32"},
+      {"float64", "write f64"},
+      {"int32", "write i32"},
+      {"int64", "write i64"},
+      {"nn", "the layers need a line of their own: import nn"},
+      {"torch", "operators are bare names or methods: relu(x), x.relu()"},
+      {"F", "operators are bare names or methods: relu(x), x.relu()"},
+      {"self", "members of a module are bare names"},
+      {"mse_loss", "write mean(square(a - b))"},
+      {"l1_loss", "write mean(abs(a - b))"},
+  };
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (strcmp(words[i][0], name) == 0) return words[i][1];
+  return NULL;
+}
+
 Val env_lookup(Sema *s, Env *env, const char *name, Span span) {
   SourceUnit *file = env->file;
   Binding *b = env_find(s, env, name);
@@ -164,7 +188,10 @@ Val env_lookup(Sema *s, Env *env, const char *name, Span span) {
   if (builtin && builtin->constant.kind != VAL_UNSET) return builtin->constant;
   if (builtin) return (Val){.kind = VAL_BUILTIN, .as.builtin = builtin};
   Diag *d = sema_error(s, DIAG_UNKNOWN_NAME, span, "unknown name %s", name);
-  const char *near = env_nearest(s, env, name);
-  if (near) diag_help(s->sink, d, span, near, NULL, "did you mean %s?", near);
+  const char *foreign = foreign_word(name), *near = env_nearest(s, env, name);
+  if (foreign)
+    diag_help(s->sink, d, (Span){0}, NULL, NULL, "%s", foreign);
+  else if (near)
+    diag_help(s->sink, d, span, near, NULL, "did you mean %s?", near);
   return POISON;
 }

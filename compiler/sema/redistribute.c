@@ -64,6 +64,13 @@ bool layout_value(Sema *s, Val v, Span span, const Mesh *mesh, TensorType *out) 
     *out = *v.as.type;
     return true;
   }
+  if (v.kind == VAL_LIST && v.as.list->len && v.as.list->data[0].kind == VAL_PLACE) {
+    Diag *d = sema_error(s, DIAG_VALUE_KIND, span,
+                         "a layout lists extents, as in [B@dp, D], not placements");
+    diag_help(s->sink, d, (Span){0}, NULL, NULL,
+              "placements go by mesh dim: redistribute(dp: Shard(0), tp: Replicate)");
+    return false;
+  }
   if (v.kind == VAL_LIST)
     return want_ints(s, v, span, "a layout", out->shape, DTM_MAX_DIMS, &out->rank);
   if (v.kind != VAL_POISON)
