@@ -97,7 +97,13 @@ static Val leave(Sema *s, Region *r, Val v, Span span, const TensorType *to, Cla
       return POISON;
   }
   if (to->mesh != r->mesh) {
-    sema_error(s, DIAG_MESH_MISMATCH, span, "the result of %s stays on its mesh", r->what);
+    Diag *d =
+        sema_error(s, DIAG_MESH_MISMATCH, span, "the result of %s stays on its mesh", r->what);
+    diag_reason(s->sink, d, "the code runs on the ranks of %s; its result is declared on %s",
+                r->mesh->name, to->mesh->name);
+    diag_help(s->sink, d, (Span){0}, NULL, NULL,
+              "say `on %s` behind the type after ->, and redistribute what comes out",
+              r->mesh->name);
     return POISON;
   }
   ValueId stack = region_stack(s, r, x, span);
@@ -199,7 +205,9 @@ Val eval_unchecked(Sema *s, Env *env, const Expr *e) {
   Env frame = env_child(s, env);
   frame.is_body = true;
   frame.region = r;
-  open_region(s, r, "unchecked", s->at.mesh);
+  /* `on` in the layout says where the code runs, as behind the types of a local region */
+  bool says = (wanted.kind == VAL_LAYOUT || wanted.kind == VAL_TYPE) && !wanted.any_mesh;
+  open_region(s, r, "unchecked", says ? wanted.as.type->mesh : s->at.mesh);
   r->captures = true;
   Body run = run_body(s, &frame, &e->as.auto_.body, e->span);
   Val v = wanted.kind == VAL_POISON ? POISON : run.result;

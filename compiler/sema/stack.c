@@ -11,7 +11,13 @@ Region region_of_mesh(const Mesh *mesh, const char *what) {
 
 static bool enterable(Sema *s, const Region *r, const TensorType *t, Span span) {
   if (t->mesh != r->mesh) {
-    sema_error(s, DIAG_MESH_MISMATCH, span, "what enters %s is on one mesh", r->what);
+    Diag *d = sema_error(s, DIAG_MESH_MISMATCH, span, "what enters %s is on one mesh", r->what);
+    diag_label(s->sink, d, "this is on %s", t->mesh->name);
+    diag_reason(s->sink, d, "the code of one rank runs on the ranks of %s", r->mesh->name);
+    diag_help(s->sink, d, (Span){0}, NULL, NULL,
+              "move the value before, with .redistribute(mesh = %s), or say `on %s` behind the "
+              "layout that is stated",
+              r->mesh->name, t->mesh->name);
     return false;
   }
   if (layout_has_partial(&t->layout)) {
@@ -32,6 +38,9 @@ static bool enterable(Sema *s, const Region *r, const TensorType *t, Span span) 
                 "%lld elements over %lld ranks; code for one rank has one shape, so every rank "
                 "must hold as many",
                 (long long)t->shape[d], (long long)ways);
+    diag_help(s->sink, diag, (Span){0}, NULL, NULL,
+              "pad the dim to a multiple of %lld, or redistribute it to Replicate before",
+              (long long)ways);
     return false;
   }
   return true;
