@@ -131,6 +131,11 @@ bool session_sema_options(Session *s, const char *path, const char *mesh, SemaOp
     char *end;
     ranks = strtoll(given, &end, 10);
     if (*end || ranks < 1) return usage("--ranks", given, "a number from 1");
+    const char *meshes = option_value(o, OPT_MESH, NULL); /* of check: several */
+    if (!meshes || !strstr(meshes, "=auto")) {
+      fprintf(stderr, "dtmc: --ranks needs a mesh dim to fill: say --mesh DIM=auto\n");
+      return false;
+    }
   }
   *out = (SemaOptions){
       .main_path = path,

@@ -104,10 +104,11 @@ static bool apply_auto(Sema *s, const Declared *d, const char *name) {
 }
 
 static void apply_options(Sema *s, const Declared *d) {
-  const char *text = s->options->mesh ? s->options->mesh : "";
+  const char *text = s->options->mesh;
+  if (!text || !*text) return;
   const char *automatic = NULL;
   NameMap given = {0};
-  for (uint32_t m = 0; m < d->meshes.len && *text; m++)
+  for (uint32_t m = 0; m < d->meshes.len; m++)
     for (uint32_t a = 0; a < d->meshes.data[m]->naxes; a++) d->meshes.data[m]->size[a] = 1;
   bool ok = true;
   for (const char *p = text; *p;) {
@@ -116,8 +117,6 @@ static void apply_options(Sema *s, const Declared *d) {
     p += len + (p[len] == ',');
   }
   if (ok && automatic) apply_auto(s, d, automatic);
-  if (ok && !automatic && s->options->ranks > 0)
-    option_fault(s, "--ranks needs a mesh dim to fill: %s", "say --mesh DIM=auto");
 }
 
 /* `ranks [0, 2, 1, 3]`: different ranks, and for the world all of them. */

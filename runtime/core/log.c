@@ -332,12 +332,13 @@ void dtm_rt_log_metric(RtLog *log, const char *split, const char *name, double v
     json_string(out, split);
     fputs(",\"value\":", out);
     json_number(out, value);
-    fprintf(out, ",\"step\":%lld}\n", (long long)step);
+    if (step > 0) fprintf(out, ",\"step\":%lld", (long long)step);
+    fputs("}\n", out);
   } else {
     char text[32];
     bar_clear(log);
     fprintf(out, "%s %s %s", split, name, value_text(value, text));
-    if (step < log->s.total_steps) {
+    if (step > 0 && step < log->s.total_steps) {
       fprintf(out, " at step %lld", (long long)step);
     }
     fputc('\n', out);

@@ -36,7 +36,9 @@ void dtm_rt_log_close(RtLog *log);
 void dtm_rt_log_step(RtLog *log, int64_t step, double loss, const RtField *fields, size_t nfields);
 /* Progress of something that is not training: evaluation, saving. `done` of `total`. */
 void dtm_rt_log_progress(RtLog *log, const char *what, int64_t done, int64_t total);
-/* "test accuracy 0.8712", before the last step with " at step 100"; JSON {"metric":"accuracy","split":"test","value":0.8712,"step":n}. */
+/* "test accuracy 0.8712", before the last step with " at step 100"; JSON
+ * {"metric":"accuracy","split":"test","value":0.8712,"step":n}. Step 0 is one that is not known:
+ * nothing is said of it. */
 void dtm_rt_log_metric(RtLog *log, const char *split, const char *name, double value, int64_t step);
 /* One line of text ("saved model.safetensors"); silent with --quiet; JSON {"event":"..."}. */
 void dtm_rt_log_line(RtLog *log, const char *format, ...) __attribute__((format(printf, 2, 3)));

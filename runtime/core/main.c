@@ -76,9 +76,10 @@ static int run_blocks(Run *r) {
   const RtOptions *o = r->options;
   const AbiProgram *p = r->image->program;
   int status = initialise(r);
-  RtProgress progress;
+  RtProgress progress = {0};
   if (!status && o->resume && (o->command == RT_RUN_EVAL || o->command == RT_RUN_INFER))
     status = dtm_rt_checkpoint_load(r->comm, r->image, o->resume, &progress);
+  r->trained = progress.step;
   if (!status && (o->command == RT_RUN_DEFAULT || o->command == RT_RUN_TRAIN) &&
       p[ABI_PROGRAM_TRAIN].present)
     status = dtm_rt_train(r);
@@ -86,7 +87,7 @@ static int run_blocks(Run *r) {
   if (!status) status = dtm_rt_stop_agreed(r->comm, &stop);
   if (!status && !stop && p[ABI_PROGRAM_EVAL].present &&
       (o->command == RT_RUN_EVAL || (o->command == RT_RUN_DEFAULT && !o->no_eval)))
-    status = dtm_rt_evaluate(r, dtm_rt_exec_step(r->exec)->step + 1);
+    status = dtm_rt_evaluate(r, r->trained);
   if (!status && o->command == RT_RUN_INFER) status = dtm_rt_infer(r);
   return status;
 }

@@ -21,6 +21,7 @@ typedef struct Run {
   RtLog *log;
   const char **paths; /* per data source */
   uint64_t seed;      /* of the run that is continued, else of the options */
+  int64_t trained;    /* finished steps behind the parameters; 0: none, or not known */
   /* The block that runs now. */
   AbiProgramKind program;
   RtData *data;
@@ -52,7 +53,7 @@ void dtm_rt_run_metrics(Run *r, const char *split, int64_t step);
 
 /* The blocks. */
 int dtm_rt_train(Run *r);
-/* `step`: for the log. */
+/* `step`: for the log, 0 when it is not known. */
 int dtm_rt_evaluate(Run *r, int64_t step);
 int dtm_rt_infer(Run *r);
 

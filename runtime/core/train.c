@@ -183,6 +183,7 @@ int dtm_rt_train(Run *r) {
     r->log = dtm_rt_log_open(&setup);
     status = r->log ? loop(&t) : dtm_rt_fail(r->comm, RT_DEVICE, "out of memory");
   }
+  r->trained = t.at.step;
   dtm_rt_data_close(data);
   r->data = NULL;
   return status;

@@ -199,7 +199,8 @@ grep -q 'good.dtm' deps || { echo "FAIL: -MD does not name good.dtm"; failed=$((
 expect 2 'cannot go to standard output' good.dtm -o -
 expect 0 '' good.dtm --output=-x
 [ -x ./-x ] || { echo "FAIL: no executable named -x"; failed=$((failed + 1)); }
-expect 1 'ranks needs a mesh dim' good.dtm -o out --ranks 4
+expect 2 'ranks needs a mesh dim' good.dtm -o out --ranks 4
+expect 0 '' check good.dtm --ranks 4 --mesh 'dp=2;dp=auto'
 expect 0 '' check good.dtm --ranks 4 --mesh dp=auto,tp=2
 
 # programs that ask the compiler for too much

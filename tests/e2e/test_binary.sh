@@ -203,6 +203,10 @@ cmp -s kept x11 && cmp -s saved saved.copy || fail "a run replaced a file that i
 for i in 1 2; do
   says 0 '' ./saved --data x=x11 --data y=y11 --save own.st --trace own.json --quiet --no-curve
 done
+says 0 '"metric".*"step":3' ./saved eval --data x=x11 --data y=y11 --resume own.st --log json
+says 0 '"metric".*[0-9]}$' ./saved eval --data x=x11 --data y=y11 --load own.st --log json
+./saved eval --data x=x11 --data y=y11 --load own.st --log json | grep -q '"step"' &&
+  fail "an evaluation names a step that it does not know"
 compile short two --mesh dp=2 -D batch=4
 ./two --data x=x11 --data y=y11 --no-curve >&- 2>closed.err
 code=$?
