@@ -523,7 +523,7 @@ typedef enum SampleKind {
 typedef struct Samples Samples;
 SampleKind samples_of(Samples *w, ValueId v);
 
-/* --- blocks (block.c, data.c, metric.c, optim.c, sweep.c) ---------------------------------------
+/* --- blocks (block.c, setting.c, data.c, metric.c, optim.c, sweep.c) -----------------------------
  */
 
 /* A loss or metric of train. */
@@ -551,6 +551,8 @@ typedef struct RunBlock {
 Samples *block_samples(Sema *s, RunBlock *block);
 void run_blocks(Sema *s, SourceUnit *main_file);
 void block_setting(Sema *s, Env *env, RunBlock *block, const Stmt *stmt);
+/* The value whole on every rank, for the run-time to hand out; false after an error. */
+bool block_whole(Sema *s, Val v, Span span, const char *what, ValueId *out);
 void block_expression(Sema *s, Env *env, RunBlock *block, const Stmt *stmt);
 void block_data(Sema *s, Env *env, RunBlock *block, const Stmt *stmt);
 void block_optimizer(Sema *s, Env *env, RunBlock *block);
