@@ -1,0 +1,391 @@
+/* Random programs (random_program.h): each is trained on one rank and on random meshes, in f64;
+ * losses and saved parameters must agree. They must not depend on fusion either, nor, to the bit,
+ * on the number of threads or the reuse of memory. Of every second program the gradients are
+ * compared with what the loss does along them.
+ *
+ * Programs are cheap to write and cost seconds to run, so the test takes a few; with arguments it
+ * is a tool that goes on for as long as it is let:
+ *
+ *     DTMC=bin/dtmc e2e_test_random SEED FROM COUNT
+ *     e2e_test_random print SEED NUMBER                 the text of one
+ *
+ * VERBOSE in the environment also shows what is rejected. */
+#include <check.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "random_program.h"
+#include "support/suite.h"
+
+enum { PROGRAMS = 6, STEPS = 4, MESHES = 3, ROWS = 30, MAX_NAME = 256, SECONDS = 60 };
+
+/* What one run leaves behind. */
+typedef struct Outcome {
+  int code; /* of the compiler, or of the run */
+  bool compiled;
+  int nlosses;
+  double loss[STEPS];
+  json_t *header; /* of the parameters */
+  double *values; /* of all parameters, behind one another */
+  size_t nvalues;
+  char output[8192];
+} Outcome;
+
+typedef struct Tally {
+  int programs, unusable, runs, rejected, gradients, faults;
+} Tally;
+
+typedef struct Trial {
+  uint64_t seed, number;
+  RandomProgram program;
+  Tally *tally;
+  char dir[64];
+} Trial;
+
+static void must(bool good, const char *what) {
+  if (good) return;
+  perror(what);
+  exit(2);
+}
+
+static void write_npy(const char *dir, const char *name, const char *type, int rows, int columns,
+                      uint64_t seed) {
+  char path[300], header[118];
+  snprintf(path, sizeof path, "%s/%s", dir, name);
+  FILE *f = fopen(path, "wb");
+  must(f != NULL, "open");
+  int n =
+      snprintf(header, sizeof header,
+               "{'descr': '%s', 'fortran_order': False, 'shape': (%d, %d), }", type, rows, columns);
+  memset(header + n, ' ', sizeof header - (size_t)n);
+  header[117] = '\n';
+  fwrite("\x93NUMPY\x01\x00\x76\x00", 1, 10, f);
+  fwrite(header, 1, sizeof header, f);
+  uint64_t state = seed * 2654435761u + 12345;
+  for (int i = 0; i < rows * columns; i++) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    float x = (float)((int)(state >> 33) % 4001 - 2000) / 1500.0f;
+    int32_t id = (int32_t)((state >> 33) % RANDOM_IDS);
+    fwrite(strcmp(type, "<f4") == 0 ? (void *)&x : (void *)&id, 4, 1, f);
+  }
+  fclose(f);
+}
+
+/* --- running ------------------------------------------------------------------------------------
+ */
+
+/* Output is appended; returns the exit code, 128 + signal, or 124 when time is over. */
+static int run(Outcome *o, const char *command) {
+  char line[4096];
+  FILE *p = popen(command, "r");
+  must(p != NULL, "open");
+  while (fgets(line, sizeof line, p)) {
+    json_t *json = json_loads(line, 0, NULL), *loss = json ? json_object_get(json, "loss") : NULL;
+    if (loss && json_object_get(json, "step") && o->nlosses < STEPS)
+      o->loss[o->nlosses++] = json_is_number(loss) ? json_number_value(loss) : NAN;
+    else if (!json)
+      strncat(o->output, line, sizeof o->output - strlen(o->output) - 1);
+    json_decref(json);
+  }
+  int status = pclose(p);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void read_parameters(Outcome *o, const char *path) {
+  FILE *f = fopen(path, "rb");
+  if (!f) return;
+  uint64_t length = 0;
+  if (fread(&length, 8, 1, f) != 1 || length > 1 << 20) {
+    fclose(f);
+    return;
+  }
+  char *text = malloc(length);
+  if (fread(text, 1, length, f) == length) o->header = json_loadb(text, length, 0, NULL);
+  free(text);
+  long from = ftell(f);
+  fseek(f, 0, SEEK_END);
+  o->nvalues = (size_t)(ftell(f) - from) / sizeof *o->values;
+  o->values = malloc(o->nvalues * sizeof *o->values + 1);
+  fseek(f, from, SEEK_SET);
+  o->nvalues = fread(o->values, sizeof *o->values, o->nvalues, f);
+  fclose(f);
+  json_object_del(o->header, "__metadata__");
+}
+
+static void outcome_free(Outcome *o) {
+  json_decref(o->header);
+  free(o->values);
+}
+
+/* Compiles (unless `flags` is NULL: what was compiled before) and trains. */
+static Outcome train(const Trial *t, const char *source, const char *flags, int threads,
+                     int steps) {
+  Outcome o = {0};
+  char command[2048], path[128];
+  if (flags) {
+    snprintf(command, sizeof command, "cd %s && timeout %d %s %s --widen --verify %s -o train 2>&1",
+             t->dir, SECONDS, getenv("DTMC"), source, flags);
+    o.code = run(&o, command);
+    if (o.code) return o;
+  }
+  o.compiled = true;
+  snprintf(command, sizeof command,
+           "cd %s && rm -f *.safetensors && timeout %d ./train --threads=%d --log=json --steps=%d "
+           "2>&1",
+           t->dir, SECONDS, threads, steps);
+  o.code = run(&o, command);
+  snprintf(path, sizeof path, "%s/out.safetensors", t->dir);
+  read_parameters(&o, path);
+  return o;
+}
+
+/* --- judging ------------------------------------------------------------------------------------
+ */
+
+static void fault(const Trial *t, const char *what, const char *how, const char *output) {
+  t->tally->faults++;
+  printf("FAULT seed %llu number %llu [%s]: %s\n%.1500s\n", (unsigned long long)t->seed,
+         (unsigned long long)t->number, how, what, output);
+  fflush(stdout);
+}
+
+/* "" where equal within the tolerance; else what differs. */
+static const char *difference(const Outcome *a, const Outcome *b, double tolerance, bool narrow) {
+  static char text[300];
+  if (a->nlosses != b->nlosses) {
+    snprintf(text, sizeof text, "%d losses, not %d", b->nlosses, a->nlosses);
+    return text;
+  }
+  for (int i = 0; i < a->nlosses; i++)
+    if (!(fabs(a->loss[i] - b->loss[i]) <= tolerance * (fabs(a->loss[i]) + 1e-3))) {
+      snprintf(text, sizeof text, "loss of step %d: %.17g, not %.17g", i, b->loss[i], a->loss[i]);
+      return text;
+    }
+  if (narrow) return "";
+  if (!json_equal(a->header, b->header) || a->nvalues != b->nvalues) return "other parameters";
+  const char *name;
+  json_t *entry;
+  json_object_foreach(a->header, name, entry) {
+    json_t *offsets = json_object_get(entry, "data_offsets");
+    size_t from = (size_t)json_integer_value(json_array_get(offsets, 0)) / sizeof(double);
+    size_t to = (size_t)json_integer_value(json_array_get(offsets, 1)) / sizeof(double);
+    double largest = 0;
+    for (size_t i = from; i < to; i++) largest = fmax(largest, fabs(a->values[i]));
+    for (size_t i = from; i < to; i++)
+      if (!(fabs(a->values[i] - b->values[i]) <= tolerance * largest)) {
+        snprintf(text, sizeof text, "parameter %s[%zu]: %.17g, not %.17g", name, i - from,
+                 b->values[i], a->values[i]);
+        return text;
+      }
+  }
+  return "";
+}
+
+/* Errors that a program may meet on some mesh only: those of placement, and a pending extremum,
+ * which has no gradient. */
+static bool is_rejection(const Outcome *o) {
+  if (o->compiled || o->code != 1 || !strstr(o->output, "error[")) return false;
+  for (const char *e = o->output; (e = strstr(e, "error[")); e++)
+    if (strncmp(e, "error[DTM2", 10) != 0 && strncmp(e, "error[DTM4102", 13) != 0) return false;
+  return true;
+}
+
+static void expect(const Trial *t, const Outcome *want, const Outcome *got, double tolerance,
+                   const char *how) {
+  t->tally->runs++;
+  if (got->code) {
+    if (is_rejection(got)) {
+      t->tally->rejected++;
+      const char *code = strstr(got->output, "error[");
+      if (getenv("VERBOSE"))
+        printf("rejected %llu [%s] %.100s\n", (unsigned long long)t->number, how, code);
+    } else {
+      char what[64];
+      snprintf(what, sizeof what, "%s ends with %d", got->compiled ? "the run" : "dtmc", got->code);
+      fault(t, what, how, got->output);
+    }
+    return;
+  }
+  const char *differs = difference(want, got, t->program.narrow ? fmax(tolerance, 0.05) : tolerance,
+                                   t->program.narrow && tolerance > 0);
+  if (*differs) fault(t, differs, how, "");
+}
+
+static void draw_mesh(const Trial *t, uint64_t *state, char *text, size_t size) {
+  int most = 8, n = 0;
+  *text = 0;
+  do {
+    most = 8;
+    n = 0;
+    for (const char *a = t->program.axes; *a; a++) {
+      *state = *state * 6364136223846793005ull + 1442695040888963407ull;
+      int extent = 1 + (int)((*state >> 33) % 4);
+      if (extent > most) extent = 1;
+      most /= extent;
+      n += snprintf(text + n, size - (size_t)n, "%s%c=%d", n ? "," : "", *a, extent);
+    }
+  } while (most == 8);
+}
+
+static void write_source(const Trial *t, const char *name, const char *source) {
+  char path[300];
+  snprintf(path, sizeof path, "%s/%s", t->dir, name);
+  FILE *f = fopen(path, "w");
+  must(f != NULL, "open");
+  fputs(source, f);
+  fclose(f);
+}
+
+/* With steps of +e and -e from one place, (L+ - L-) / -2e is the slope along the gradient that the
+ * program computed, and (|p+ - p-| / 2e)^2 the square of that gradient: equal where it is right. */
+static void check_gradient(const Trial *t) {
+  const double e = 1e-6;
+  double loss[2] = {0};
+  Outcome moved[2];
+  write_npy(t->dir, "x.npy", "<f4", t->program.batch, t->program.features, t->number);
+  write_npy(t->dir, "t.npy", "<i4", t->program.batch, 5, t->number + 1);
+  bool usable = true;
+  for (int i = 0; i < 2; i++) {
+    Arena arena;
+    arena_init(&arena);
+    RandomOptions options = {.descent = i ? -e : e};
+    write_source(t, "descent.dtm", random_program(&arena, t->seed, t->number, options).text);
+    arena_free(&arena);
+    moved[i] = train(t, "descent.dtm", "", 1, 1);
+    Outcome two = train(t, "descent.dtm", NULL, 1, 2);
+    usable = usable && moved[i].code == 0 && two.code == 0 && two.nlosses == 2;
+    loss[i] = two.loss[1];
+    outcome_free(&two);
+  }
+  double square = 0;
+  for (size_t i = 0; usable && i < moved[0].nvalues && i < moved[1].nvalues; i++)
+    square += pow((moved[0].values[i] - moved[1].values[i]) / (2 * e), 2);
+  double slope = (loss[0] - loss[1]) / (-2 * e);
+  if (usable && isfinite(square) && isfinite(slope)) {
+    t->tally->gradients++;
+    if (fabs(slope - square) > 1e-4 * (fabs(square) + 0.01 * fabs(loss[0]) + 1e-6)) {
+      char what[200];
+      snprintf(what, sizeof what, "slope along the gradient %.12g, its square %.12g", slope,
+               square);
+      fault(t, what, "gradient", "");
+    }
+  }
+  outcome_free(&moved[0]);
+  outcome_free(&moved[1]);
+}
+
+static void try_program(uint64_t seed, uint64_t number, const char *work, Tally *tally) {
+  Arena arena;
+  arena_init(&arena);
+  Trial t = {.seed = seed, .number = number, .tally = tally};
+  t.program = random_program(&arena, seed, number, (RandomOptions){0});
+  snprintf(t.dir, sizeof t.dir, "%s", work);
+  write_source(&t, "random.dtm", t.program.text);
+  write_npy(t.dir, "x.npy", "<f4", ROWS, t.program.features, number);
+  write_npy(t.dir, "t.npy", "<i4", ROWS, 5, number + 1);
+  tally->programs++;
+
+  Outcome base = train(&t, "random.dtm", "", 1, STEPS);
+  bool finite = base.code == 0 && base.nlosses == STEPS;
+  for (int i = 0; i < base.nlosses; i++) finite = finite && isfinite(base.loss[i]);
+  if (!finite) {
+    tally->unusable++;
+    bool nan = strstr(base.output, "not finite") || (base.code == 0 && base.nlosses == STEPS);
+    if (!nan) fault(&t, "does not train on one rank", "one rank", base.output);
+  } else {
+    Outcome o = train(&t, "random.dtm", NULL, 2, STEPS);
+    expect(&t, &base, &o, 0, "two threads");
+    outcome_free(&o);
+    if (number % 3 == 0) {
+      o = train(&t, "random.dtm", "--no-fuse", 1, STEPS);
+      expect(&t, &base, &o, 1e-9, "--no-fuse");
+      outcome_free(&o);
+    }
+    uint64_t state = seed * 31 + number;
+    for (int m = 0; m < MESHES; m++) {
+      char mesh[64], flags[128];
+      draw_mesh(&t, &state, mesh, sizeof mesh);
+      snprintf(flags, sizeof flags, "--mesh %s%s", mesh, m == 2 && number % 3 ? " --no-fuse" : "");
+      Outcome first = train(&t, "random.dtm", flags, 1, STEPS);
+      expect(&t, &base, &first, 1e-9, flags);
+      if (m == 0 && first.code == 0) {
+        o = train(&t, "random.dtm", NULL, 2, STEPS);
+        expect(&t, &first, &o, 0, flags);
+        outcome_free(&o);
+        if (number % 3 != 1) {
+          outcome_free(&first);
+          continue;
+        }
+        snprintf(flags, sizeof flags, "--mesh %s --no-reuse", mesh);
+        o = train(&t, "random.dtm", flags, 1, STEPS);
+        expect(&t, &first, &o, 0, flags);
+        outcome_free(&o);
+      }
+      outcome_free(&first);
+    }
+    if (number % 2 == 0) check_gradient(&t);
+  }
+  outcome_free(&base);
+  arena_free(&arena);
+}
+
+static void report(const Tally *t) {
+  printf("%d programs (%d not usable), %d other runs (%d rejected), %d gradients, %d faults\n",
+         t->programs, t->unusable, t->runs, t->rejected, t->gradients, t->faults);
+  fflush(stdout);
+}
+
+static Tally try_programs(uint64_t seed, uint64_t from, uint64_t count) {
+  Tally tally = {0};
+  char work[] = "/tmp/dtm-random-XXXXXX", clean[64];
+  must(mkdtemp(work) != NULL, "mkdtemp");
+  for (uint64_t i = 0; i < count; i++) {
+    try_program(seed, from + i, work, &tally);
+    if (i % 10 == 9) report(&tally);
+  }
+  snprintf(clean, sizeof clean, "rm -rf %s", work);
+  must(system(clean) == 0, clean);
+  report(&tally);
+  return tally;
+}
+
+START_TEST(programs_agree) {
+  Tally tally = try_programs(1, 0, PROGRAMS);
+  ck_assert_int_eq(tally.faults, 0);
+  ck_assert_int_eq(tally.unusable, 0);
+  ck_assert_int_le(tally.rejected, tally.runs / 3);
+}
+END_TEST
+
+int main(int argc, char **argv) {
+  if (argc == 4 && strcmp(argv[1], "print") == 0) {
+    Arena arena;
+    arena_init(&arena);
+    fputs(random_program(&arena, strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10),
+                         (RandomOptions){0})
+              .text,
+          stdout);
+    arena_free(&arena);
+    return 0;
+  }
+  if (!getenv("DTMC")) {
+    fprintf(stderr, "DTMC must name the compiler\n");
+    return 2;
+  }
+  if (argc == 4)
+    return try_programs(strtoull(argv[1], NULL, 10), strtoull(argv[2], NULL, 10),
+                        strtoull(argv[3], NULL, 10))
+               .faults > 0;
+  Suite *s = suite_create("random");
+  TCase *c = tcase_create("programs");
+  tcase_set_timeout(c, 600);
+  tcase_add_test(c, programs_agree);
+  suite_add_tcase(s, c);
+  return suite_run(s);
+}
