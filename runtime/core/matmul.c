@@ -11,6 +11,7 @@
 
 #include <dnnl.h>
 #include <omp.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 enum {
@@ -41,6 +42,7 @@ typedef struct Primitive {
 typedef struct Tile {
   uint32_t primitive;
   int nargs;
+  void *out;
   dnnl_exec_arg_t args[MAX_OPERANDS + 1]; /* the last is the scratchpad */
 } Tile;
 
@@ -150,7 +152,7 @@ static dnnl_alg_kind_t algorithm(uint32_t activation) {
   case ABI_ACT_NONE:
     break;
   case ABI_ACT_RELU:
-    return dnnl_eltwise_relu;
+    return dnnl_eltwise_elu; /* with alpha 0 */
   case ABI_ACT_GELU:
     return dnnl_eltwise_gelu_erf;
   case ABI_ACT_GELU_TANH:
@@ -173,13 +175,34 @@ static dnnl_status_t describe(dnnl_memory_desc_t *d, uint32_t dtype, int64_t row
   return dnnl_memory_desc_init_by_strides(d, 2, dims, data_type(dtype), strides);
 }
 
+/* oneDNN's relu makes 0 of NaN, and a run that has gone wrong would not show it. Ours comes behind
+ * each tile while that is in the cache; where something is added after it, oneDNN's elu with
+ * alpha 0 is the same function. */
+static bool own_relu(const MatmulShape *s) {
+  return s->activation == ABI_ACT_RELU && !s->addend;
+}
+
+static void relu_tile(const MatmulShape *s, const Primitive *p, void *out) {
+  for (int64_t i = 0; i < p->m; i++)
+    for (int64_t j = 0; j < p->n; j++) {
+      int64_t at = i * s->out_m + j * s->out_n;
+      if (s->dtype == ABI_F32) {
+        float *v = (float *)out + at;
+        *v = *v <= 0 ? 0 : *v;
+      } else { /* bf16: negative, and not beyond infinity */
+        uint16_t *v = (uint16_t *)out + at;
+        *v = *v >= 0x8000 && *v <= 0xff80 ? 0 : *v;
+      }
+    }
+}
+
 static dnnl_status_t make_attributes(const MatmulShape *s, const Primitive *p,
                                      dnnl_primitive_attr_t *attr) {
   dnnl_post_ops_t ops;
   dnnl_status_t st = dnnl_primitive_attr_create(attr);
   if (st == dnnl_success)
     st = dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user);
-  if (st != dnnl_success || (!s->activation && !s->addend)) return st;
+  if (st != dnnl_success || ((!s->activation || own_relu(s)) && !s->addend)) return st;
   st = dnnl_post_ops_create(&ops);
   if (st != dnnl_success) return st;
   if (s->activation)
@@ -262,6 +285,7 @@ static int make_tile(Matmul *x, Tile *t, int64_t batch, int64_t row, int64_t col
     return -1;
   size_t scratch = dnnl_memory_desc_get_size(p->scratch);
   if (scratch > c->scratch_each) c->scratch_each = (scratch + 4095) / 4096 * 4096;
+  t->out = out;
   return add_argument(t, c, DNNL_ARG_SCRATCHPAD, p->scratch, NULL);
 }
 
@@ -342,6 +366,7 @@ int dtm_rt_matmul_run(const Matmul *x, const char **error) {
 #pragma omp atomic write
       failed = 1;
     }
+    if (own_relu(&x->shape)) relu_tile(&x->shape, &x->primitives[t->primitive], t->out);
   }
   omp_set_num_threads(before);
   if (failed) *error = "oneDNN failed to run a matrix product";
