@@ -11,7 +11,7 @@ bool work_begin(void);
 /* Removes it with all that is in it. */
 bool work_end(void);
 
-/* A new file in the folder, never NULL. */
+/* A new file in the folder, never NULL; also for use outside of tests. */
 FILE *work_create(const char *name);
 void work_write(const char *name, const char *text);
 
