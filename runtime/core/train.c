@@ -46,6 +46,14 @@ static double mean_valid(const Training *t) {
   return (double)sum / (double)accumulate;
 }
 
+/* Samples of a step, on average over an epoch: padding is none. */
+static double samples_per_step(const Training *t) {
+  const AbiProgram *p = run_program(t->run);
+  int64_t full = t->batches * p->batch;
+  double used = (double)(p->batch && t->samples < full ? t->samples : full);
+  return used / (double)t->batches * (double)p->accumulate;
+}
+
 static int one_step(Training *t) {
   Run *r = t->run;
   const AbiProgram *p = run_program(r);
@@ -167,7 +175,6 @@ int dtm_rt_train(Run *r) {
   if (!status && r->options->save) status = dtm_rt_checkpoint_probe(r->comm, r->options->save);
   r->stop_nonfinite = r->options->check_finite;
   if (!status) {
-    const AbiProgram *p = run_program(r);
     const RtLogSetup setup = {.rank = r->comm->rank,
                               .mode = r->options->log,
                               .quiet = r->options->quiet,
@@ -175,7 +182,7 @@ int dtm_rt_train(Run *r) {
                               .log_every = r->options->log_every,
                               .total_steps = t.last,
                               .first_step = t.at.step + 1,
-                              .items_per_step = (double)(p->batch * p->accumulate),
+                              .items_per_step = samples_per_step(&t),
                               .items = "samples",
                               .out = stdout,
                               .err = stderr};

@@ -193,8 +193,8 @@ START_TEST(not_a_number) {
   for (size_t i = 0; i < 4; i++)
     for (uint32_t act = ABI_ACT_NONE; act <= ABI_ACT_SIGMOID; act++)
       for (uint32_t parts = 0; parts < 3; parts++) {
-        /* where the processor has no bf16, oneDNN rounds some bit patterns of NaN to 0 */
-        if (types[i] == ABI_BF16 && act == ABI_ACT_SIGMOID) continue;
+        /* oneDNN's logistic in front of a sum makes numbers of some NaN */
+        if (act == ABI_ACT_SIGMOID && parts) continue;
         Case c = begin(types[i]);
         set_plain(&c.s, 19, 40, 16, 0, 0, 0);
         c.s.activation = act;
