@@ -104,6 +104,10 @@ bool fuse_in_memory(const Node *n, uint32_t i) {
          (n->op == OP_INDEX_SELECT && i == 0);
 }
 
+ValueId fuse_source(const Fuser *f, const Node *n, uint32_t i) {
+  return fuse_in_memory(n, i) ? fuse_storage(f, n->operands[i]) : f->root[n->operands[i]].value;
+}
+
 bool fuse_in_kernel(const Fuser *f, NodeId n) {
   return f->kind[n] == NODE_KERNEL;
 }

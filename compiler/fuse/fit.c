@@ -22,8 +22,7 @@ static bool match_operands(Fuser *f, NodeId id, uint32_t group, DimMap *m) {
   const Node *n = graph_node(f->g, id);
   const KGroup *k = &f->groups.data[group];
   for (uint32_t i = 0; i < n->noperands; i++) {
-    ValueId r = f->root[n->operands[i]].value;
-    NodeId def = graph_value(f->g, r)->node;
+    NodeId def = graph_value(f->g, fuse_source(f, n, i))->node;
     if (fuse_find(f, f->group[def]) == group) {
       if (f->level[def] == LEVEL_TOTAL) return false;
       DimMap have = fuse_result_map(f, def);

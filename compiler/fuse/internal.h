@@ -147,6 +147,9 @@ void fuse_find_users(Fuser *f);
 bool fuse_in_kernel(const Fuser *f, NodeId n);
 /* Operand i is read at run-time indices: it must lie in memory. */
 bool fuse_in_memory(const Node *n, uint32_t i);
+/* The value that operand i is read from: past what kernels look through, unless it must be in
+ * memory. */
+ValueId fuse_source(const Fuser *f, const Node *n, uint32_t i);
 
 /* --- absorb.c ---- */
 void fuse_absorb(Fuser *f);

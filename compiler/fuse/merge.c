@@ -54,7 +54,7 @@ static bool reads_agree(Fuser *f, uint32_t reader, uint32_t maker, const DimMap 
   for (uint32_t i = 0; i < k->nodes.len; i++) {
     NodeId id = k->nodes.data[i];
     for (uint32_t j = 0; j < graph_node(f->g, id)->noperands; j++) {
-      ValueId r = f->root[graph_node(f->g, id)->operands[j]].value;
+      ValueId r = fuse_source(f, graph_node(f->g, id), j);
       NodeId def = graph_value(f->g, r)->node;
       Root root;
       DimMap read, made;

@@ -308,6 +308,18 @@ static const Case cases[] = {
          "infer {\n  print(m.w)\n  print(m.v)\n  print(m.u)\n  print(m.t)\n}\n",
      .steps = 1},
 
+    {.name = "a gather waits for all of what it chooses from",
+     .meshes = {"r=2", "r=1"},
+     .source = "mesh world(r = 1)\n"
+               "module Net() {\n  param w: f32[7] = normal()\n  param x: f32[5, 7] = normal()\n"
+               "  forward() {\n    let v = x.redistribute(r: Shard(0))\n"
+               "    let rows = ((arange(i64[35]) * 3 + 3) % 7).reshape([7, 5])\n"
+               "    let y = gather(permute(v, 1, 0), 0, rows.redistribute(r: Shard(1)))\n"
+               "    return full(mean(square(y))) + full(mean(w * v))\n  }\n}\n"
+               "train {\n  model m = Net()\n  loss m()\n" MINUS_GRADIENT "}\n"
+               "infer {\n  print(m())\n  print(m.x)\n}\n",
+     .steps = 1},
+
     /* --- random numbers --- */
     {.name = "a dropout mask is the same under every layout",
      .meshes = {"a=1,b=1,c=1", "a=1,b=1,c=2", "a=2,b=1,c=1", "a=1,b=2,c=1", "a=2,b=2,c=1",
