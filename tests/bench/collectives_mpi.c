@@ -30,12 +30,16 @@ int main(int argc, char **argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   size_t most = collective_bytes[SIZES - 1];
-  float *src = mmap(NULL, 2 * most, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (src == MAP_FAILED) {
+  const size_t large = 2 << 20;
+  float *src = argc > 1 ? aligned_alloc(large, most) : malloc(most);
+  float *dst = argc > 1 ? aligned_alloc(large, most) : malloc(most);
+  if (!src || !dst) {
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
-  float *dst = src + most / 4;
-  madvise(src, 2 * most, MADV_HUGEPAGE);
+  if (argc > 1) {
+    madvise(src, most, MADV_HUGEPAGE);
+    madvise(dst, most, MADV_HUGEPAGE);
+  }
   fill_source(src, most / 4, rank);
   memset(dst, 0, most);
   for (int which = 0; which < COLLECTIVES; which++) {
@@ -61,5 +65,7 @@ int main(int argc, char **argv) {
       }
     }
   }
+  free(src);
+  free(dst);
   return MPI_Finalize();
 }
