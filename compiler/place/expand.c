@@ -47,6 +47,8 @@ static ValueId unary(Loss *l, Op op, ValueId a) {
   return add(l, op, &a, 1, NULL, 0);
 }
 
+/* Where two operands are built, one is named first: C leaves the order of arguments open, and the
+ * numbers of nodes are to be the same whoever compiled the compiler. */
 static ValueId binary(Loss *l, Op op, ValueId a, ValueId b) {
   return add(l, op, (ValueId[]){a, b}, 2, NULL, 0);
 }
@@ -191,7 +193,8 @@ static ValueId weighted_logits(Loss *l, ValueId shifted, ValueId labels, ValueId
   *scale = *target_weight = 0;
   if (!weights) {
     if (e == 0) return reduce(l, OP_SUM, select(l, hit, shifted, zero), last, false);
-    ValueId c = select(l, hit, number(l, 1 - e + share), number(l, share));
+    ValueId miss = number(l, share), full = number(l, 1 - e + share);
+    ValueId c = select(l, hit, full, miss);
     return reduce(l, OP_SUM, binary(l, OP_MUL, shifted, c), last, false);
   }
   ValueId picked = select(l, hit, weights, zero);
@@ -211,7 +214,8 @@ static ValueId of_classes(Loss *l, ValueId x, ValueId labels) {
   DType t = value_type(l->g, labels)->dtype;
   ValueId low = binary(l, OP_GE, labels, constant(l, t, 0));
   ValueId high = binary(l, OP_LT, labels, constant(l, t, (double)l->vocab));
-  return select(l, binary(l, OP_LOGICAL_AND, low, high), x, number(l, NAN));
+  ValueId otherwise = number(l, NAN), is_class = binary(l, OP_LOGICAL_AND, low, high);
+  return select(l, is_class, x, otherwise);
 }
 
 /* Sum over all rows, divided by the weight of the valid ones for a mean. */
@@ -222,7 +226,10 @@ static ValueId over_rows(Loss *l, ValueId loss, ValueId valid, ValueId target_we
   if (!valid && !target_weight)
     return binary(l, OP_DIV, sum, number(l, (double)type_elements(&l->rows)));
   ValueId weight = target_weight;
-  if (valid) weight = select(l, valid, weight ? weight : number(l, 1), number(l, 0));
+  if (valid) {
+    ValueId none = number(l, 0);
+    weight = select(l, valid, weight ? weight : number(l, 1), none);
+  }
   if (l->rows.rank) weight = add(l, OP_SUM, &weight, 1, all, 2);
   Layout whole = {{{0}}};
   return binary(l, OP_DIV, sum, redistribute(l, weight, &whole));
