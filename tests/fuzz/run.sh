@@ -22,7 +22,10 @@ seed_ir() {
 }
 
 seed_parser() {
-  cp "$root"/tests/golden/*/*.dtm "$root"/stdlib/*.dtm "$1"
+  local program # two folders may have files of one name
+  for program in "$root"/tests/golden/*/*.dtm "$root"/stdlib/*.dtm; do
+    cp "$program" "$1/$(basename "$(dirname "$program")")-$(basename "$program")"
+  done
 }
 
 # bytes FILE TEXT: a text of printf.
