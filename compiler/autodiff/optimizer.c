@@ -23,16 +23,19 @@ static ValueId mul(Grad *d, ValueId a, ValueId b) {
   return grad_binary(d, OP_MUL, a, b);
 }
 
-/* a * x + b * y for numbers a and b */
+/* a * x + b * y for numbers a and b. Here and below one of two operands that are built is named
+ * first: C leaves the order of arguments open, and nodes are to have the same numbers whoever
+ * compiled the compiler. */
 static ValueId blend(Grad *d, double a, ValueId x, double b, ValueId y) {
-  return grad_binary(d, OP_ADD, grad_scale(d, x, a), grad_scale(d, y, b));
+  ValueId by = grad_scale(d, y, b), ax = grad_scale(d, x, a);
+  return grad_binary(d, OP_ADD, ax, by);
 }
 
 /* 1 - beta^t for t = step + 1, in f64: in f32 the first steps lose four digits. */
 static ValueId bias_correction(Step *s, double beta) {
   Grad *d = &s->d;
   ValueId step = grad_add(d, OP_STEP, NULL, 0, NULL, 0); /* on every mesh */
-  ValueId t = grad_binary(d, OP_ADD, grad_cast(d, step, DT_F64), f64_const(d, 1));
+  ValueId one = f64_const(d, 1), t = grad_binary(d, OP_ADD, grad_cast(d, step, DT_F64), one);
   ValueId power = grad_binary(d, OP_POW, f64_const(d, beta), t);
   return grad_binary(d, OP_SUB, f64_const(d, 1), power);
 }
@@ -50,9 +53,10 @@ static Scalars adamw_scalars(Step *s, const OptimizerSpec *spec, ValueId lr) {
   ValueId rate = value_const(d->g, lr, &number) ? f64_const(d, number) : grad_cast(d, lr, DT_F64);
   Scalars c = {.rate = grad_binary(d, OP_DIV, rate, bias_correction(s, spec->beta1))};
   c.root = grad_unary(d, OP_RSQRT, bias_correction(s, spec->beta2));
-  if (spec->weight_decay != 0)
-    c.decay =
-        grad_binary(d, OP_SUB, f64_const(d, 1), mul(d, rate, f64_const(d, spec->weight_decay)));
+  if (spec->weight_decay != 0) {
+    ValueId lost = mul(d, rate, f64_const(d, spec->weight_decay));
+    c.decay = grad_binary(d, OP_SUB, f64_const(d, 1), lost);
+  }
   return c;
 }
 
@@ -80,8 +84,10 @@ static ValueId adamw(Step *s, const OptimizerSpec *spec, const Scalars *c, const
   uint32_t v_var = step_new_var(s, VAR_OPTIMIZER, p, "v", &state);
   double b1 = spec->beta1, b2 = spec->beta2;
   ValueId m = blend(d, b1, step_read(s, m_var), 1 - b1, g);
-  ValueId v = blend(d, b2, step_read(s, v_var), 1 - b2, mul(d, g, g));
-  ValueId root = mul(d, grad_unary(d, OP_SQRT, v), scalar(d, c->root, state.dtype));
+  ValueId square = mul(d, g, g);
+  ValueId v = blend(d, b2, step_read(s, v_var), 1 - b2, square);
+  ValueId correction = scalar(d, c->root, state.dtype);
+  ValueId root = mul(d, grad_unary(d, OP_SQRT, v), correction);
   ValueId slope =
       grad_binary(d, OP_DIV, m, grad_binary(d, OP_ADD, root, grad_const(d, g, spec->eps)));
   ValueId move = mul(d, slope, scalar(d, c->rate, state.dtype));
