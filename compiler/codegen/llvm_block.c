@@ -1,7 +1,9 @@
 /* The blocks of a kernel: scalar code, and loops over the inner dims and the vector dim.
  *
  * Accumulators are stack slots that SROA turns into registers. Values that do not vary along the
- * vector dim are computed once, before the vector loop.
+ * vector dim are computed once, before the vector loop. With lanes (kernel.h) the inner loops lie
+ * around the vectors of a strip, and what one block leaves for others lies on the stack, a vector
+ * for each of the strip: rows are read in pieces as wide as the strip.
  */
 #include "codegen/llvm_emit.h"
 
@@ -64,6 +66,7 @@ static bool has_value(const KInstr *in) {
 static bool ref_uniform(const KernelEmitter *ke, KRef ref, const KBlock *block) {
   if (!ref) return true;
   uint32_t i = ref - 1;
+  if (ke->k->lanes) return ke->uniform[i];
   return i < block->first || ke->k->instrs[i].kind == K_REDUCE || ke->uniform[i];
 }
 
@@ -77,9 +80,21 @@ static void find_uniform(KernelEmitter *ke, const KBlock *block) {
   }
 }
 
+/* With lanes: where a value that outlives its block lies for the vector that is being emitted. */
+static V kept_place(KernelEmitter *ke, uint32_t i) {
+  LLVMBuilderRef b = ke->e->builder;
+  LLVMTypeRef type = ll_type(ke->e, (DType)ke->k->instrs[i].type, ke->lanes);
+  V at = LLVMBuildSub(b, ke->index[ke->vec], ke->strip, "");
+  at = LLVMBuildUDiv(b, at, ll_i64(ke->e, ke->lanes), "");
+  return LLVMBuildGEP2(b, type, ke->lane_sum[i], &at, 1, "");
+}
+
 static V operand(KernelEmitter *ke, KRef ref) {
   if (!ref) return NULL;
   const KInstr *def = &ke->k->instrs[ref - 1];
+  if (ke->k->lanes && !ke->value[ref - 1])
+    return LLVMBuildLoad2(ke->e->builder, ll_type(ke->e, (DType)def->type, ke->lanes),
+                          kept_place(ke, ref - 1), "");
   if (def->kind != K_REDUCE) return ke->value[ref - 1];
   return LLVMBuildLoad2(ke->e->builder, ll_element(ke->e, (DType)def->type), ke->total[ref - 1],
                         "");
@@ -103,10 +118,13 @@ static void emit_reduce(KernelEmitter *ke, uint32_t i, const KInstr *in) {
   LLVMBuilderRef b = ke->e->builder;
   ReduceOp op = (ReduceOp)in->reduce;
   DType type = (DType)in->type;
-  V v = wide_operand(ke, in->a);
-  v = ll_select(ke->e, ke->mask, v, ll_neutral(ke->e, op, type, ke->lanes));
-  V old = LLVMBuildLoad2(b, ll_type(ke->e, type, ke->lanes), ke->lane_sum[i], "");
-  LLVMBuildStore(b, ll_combine(ke->e, op, type, old, v), ke->lane_sum[i]);
+  V v = wide_operand(ke, in->a), place = ke->lane_sum[i];
+  if (ke->k->lanes) /* lanes out of range have a sum of their own, which nobody reads */
+    place = kept_place(ke, i);
+  else
+    v = ll_select(ke->e, ke->mask, v, ll_neutral(ke->e, op, type, ke->lanes));
+  V old = LLVMBuildLoad2(b, ll_type(ke->e, type, ke->lanes), place, "");
+  LLVMBuildStore(b, ll_combine(ke->e, op, type, old, v), place);
 }
 
 /* Within an accumulator's address the first ROW dim counts chunks. */
@@ -285,37 +303,71 @@ static void store_plain(KernelEmitter *ke, const KBlock *block, V whole) {
   LLVMPositionBuilderAtEnd(b, join);
 }
 
+/* --- loops ---- */
+
+static void emit_uniform(KernelEmitter *ke, const KBlock *block) {
+  for (uint32_t i = block->first; i < block->first + block->count; i++)
+    if (ke->uniform[i]) emit_instr(ke, i);
+}
+
+/* for the vectors from lo to hi. Emission goes on with one vector; then behind the loop. */
+static Loop vectors_begin(KernelEmitter *ke, V lo, V hi) {
+  ke->lanes = kernel_lanes(ke->k);
+  Loop l = ll_loop_begin(ke, lo, hi, ll_i64(ke->e, ke->lanes), "vector");
+  ke->index[ke->vec] = l.index;
+  return l;
+}
+
+static void vectors_end(KernelEmitter *ke, Loop *l) {
+  ke->index[ke->vec] = NULL;
+  ke->lanes = 1;
+  ll_loop_end(ke, l);
+}
+
+static bool used_later(const KernelEmitter *ke, uint32_t i, const KBlock *block) {
+  for (uint32_t j = block->first + block->count; j < ke->k->ninstrs; j++) {
+    const KInstr *in = &ke->k->instrs[j];
+    if (in->a == i + 1 || in->b == i + 1 || in->c == i + 1) return true;
+  }
+  return false;
+}
+
+/* With lanes, at the end of a vector of SCALAR code: what later blocks use of it goes to the stack.
+ */
+static void keep_lanes(KernelEmitter *ke, const KBlock *block) {
+  for (uint32_t i = block->first; i < block->first + block->count; i++) {
+    if (ke->uniform[i] || !has_value(&ke->k->instrs[i])) continue;
+    V v = wide_operand(ke, i + 1);
+    ke->value[i] = NULL; /* from here on it is read from there */
+    if (used_later(ke, i, block)) LLVMBuildStore(ke->e->builder, v, kept_place(ke, i));
+  }
+}
+
 /* The vector dim from lo to hi. Arithmetic is emitted once, for whole vectors and the last, partial
  * one alike: only loads and stores differ, and the branch between them is always foreseen. Stores
  * come after all that reads. */
 static void emit_vector_loop(KernelEmitter *ke, const KBlock *block, V lo, V hi) {
-  Emitter *e = ke->e;
-  LLVMBuilderRef b = e->builder;
-  uint32_t lanes = kernel_lanes(ke->k);
-  LLVMBasicBlockRef after = if_begin(ke, LLVMBuildICmp(b, LLVMIntSLT, lo, hi, ""));
-  for (uint32_t i = block->first; i < block->first + block->count; i++)
-    if (ke->uniform[i]) emit_instr(ke, i);
-  ke->lanes = lanes;
-  Loop l = ll_loop_begin(ke, lo, hi, ll_i64(e, lanes), "vector");
-  ke->index[ke->vec] = l.index;
+  LLVMBuilderRef b = ke->e->builder;
+  Loop l = vectors_begin(ke, lo, hi);
   ke->rest = LLVMBuildSub(b, hi, l.index, "");
-  V whole = LLVMBuildICmp(b, LLVMIntSGE, ke->rest, ll_i64(e, lanes), "");
+  V whole = LLVMBuildICmp(b, LLVMIntSGE, ke->rest, ll_i64(ke->e, ke->lanes), "");
   find_places(ke, block);
   load_plain(ke, block, whole);
   ke->mask = ll_lane_mask(ke);
   compute_varying(ke, block);
   store_plain(ke, block, whole);
+  if (!block->loop) keep_lanes(ke, block);
   ke->mask = ke->rest = NULL;
-  ke->index[ke->vec] = NULL;
-  ke->lanes = 1;
-  ll_loop_end(ke, &l);
-  if_end(ke, after);
+  vectors_end(ke, &l);
 }
 
 static void emit_inner(KernelEmitter *ke, const KBlock *block, uint32_t d, V lo, V hi) {
   while (d < ke->vec && ke->k->dims[d].role != KDIM_INNER) d++;
   if (d >= ke->vec) {
+    LLVMBasicBlockRef after = if_begin(ke, LLVMBuildICmp(ke->e->builder, LLVMIntSLT, lo, hi, ""));
+    emit_uniform(ke, block);
     emit_vector_loop(ke, block, lo, hi);
+    if_end(ke, after);
     return;
   }
   Loop l = ll_loop_begin(ke, ll_i64(ke->e, 0), ll_extent(ke, d), ll_i64(ke->e, 1), "inner");
@@ -325,39 +377,72 @@ static void emit_inner(KernelEmitter *ke, const KBlock *block, uint32_t d, V lo,
   ll_loop_end(ke, &l);
 }
 
-static void emit_loop_block(KernelEmitter *ke, const KBlock *block, V lo, V hi) {
+/* With lanes: a place on the stack for every vector of a strip. */
+static V strip_slot(KernelEmitter *ke, DType type) {
+  uint32_t lanes = kernel_lanes(ke->k);
+  return ll_alloca(ke, LLVMArrayType2(ll_type(ke->e, type, lanes), ke->k->vec_block / lanes));
+}
+
+static void begin_reduce(KernelEmitter *ke, uint32_t i, V lo, V hi) {
+  const KInstr *in = &ke->k->instrs[i];
+  V neutral = ll_neutral(ke->e, (ReduceOp)in->reduce, (DType)in->type, kernel_lanes(ke->k));
+  if (!ke->k->lanes) {
+    LLVMBuildStore(ke->e->builder, neutral, ke->lane_sum[i]);
+    return;
+  }
+  ke->lane_sum[i] = strip_slot(ke, (DType)in->type);
+  Loop l = vectors_begin(ke, lo, hi);
+  LLVMBuildStore(ke->e->builder, neutral, kept_place(ke, i));
+  vectors_end(ke, &l);
+}
+
+static void end_reduce(KernelEmitter *ke, uint32_t i) {
   Emitter *e = ke->e;
+  const KInstr *in = &ke->k->instrs[i];
+  if (ke->k->lanes) return;
+  LLVMTypeRef vector = ll_type(e, (DType)in->type, kernel_lanes(ke->k));
+  V v = LLVMBuildLoad2(e->builder, vector, ke->lane_sum[i], "");
+  v = ll_fold(e, (ReduceOp)in->reduce, (DType)in->type, v);
+  LLVMBuildStore(e->builder, v, ke->total[i]);
+}
+
+static void emit_loop_block(KernelEmitter *ke, const KBlock *block, V lo, V hi) {
   uint32_t end = block->first + block->count;
   find_uniform(ke, block);
-  for (uint32_t i = block->first; i < end; i++) {
-    const KInstr *in = &ke->k->instrs[i];
-    if (in->kind != K_REDUCE) continue;
-    V neutral = ll_neutral(e, (ReduceOp)in->reduce, (DType)in->type, kernel_lanes(ke->k));
-    LLVMBuildStore(e->builder, neutral, ke->lane_sum[i]);
-  }
+  for (uint32_t i = block->first; i < end; i++)
+    if (ke->k->instrs[i].kind == K_REDUCE) begin_reduce(ke, i, lo, hi);
   emit_inner(ke, block, 0, lo, hi);
-  for (uint32_t i = block->first; i < end; i++) {
-    const KInstr *in = &ke->k->instrs[i];
-    if (in->kind != K_REDUCE) continue;
-    V v = LLVMBuildLoad2(e->builder, ll_type(e, (DType)in->type, kernel_lanes(ke->k)),
-                         ke->lane_sum[i], "");
-    v = ll_fold(e, (ReduceOp)in->reduce, (DType)in->type, v);
-    LLVMBuildStore(e->builder, v, ke->total[i]);
+  for (uint32_t i = block->first; i < end; i++)
+    if (ke->k->instrs[i].kind == K_REDUCE) end_reduce(ke, i);
+}
+
+/* SCALAR code of every element of a strip, which is never empty. */
+static void emit_lanes_block(KernelEmitter *ke, const KBlock *block, V lo, V hi) {
+  find_uniform(ke, block);
+  emit_uniform(ke, block);
+  for (uint32_t i = block->first; i < block->first + block->count; i++)
+    if (!ke->uniform[i] && used_later(ke, i, block))
+      ke->lane_sum[i] = strip_slot(ke, (DType)ke->k->instrs[i].type);
+  emit_vector_loop(ke, block, lo, hi);
+}
+
+static void emit_scalar_block(KernelEmitter *ke, const KBlock *block) {
+  if (ke->block) ke->index[ke->vec] = ke->block;
+  for (uint32_t i = block->first; i < block->first + block->count; i++) {
+    ke->uniform[i] = true;
+    emit_instr(ke, i);
   }
+  if (ke->block) ke->index[ke->vec] = NULL;
 }
 
 void ll_blocks(KernelEmitter *ke, V lo, V hi) {
   for (uint32_t i = 0; i < ke->k->nblocks; i++) {
     const KBlock *block = &ke->k->blocks[i];
-    if (block->loop) {
+    if (block->loop)
       emit_loop_block(ke, block, lo, hi);
-      continue;
-    }
-    if (ke->block) ke->index[ke->vec] = ke->block;
-    for (uint32_t j = block->first; j < block->first + block->count; j++) {
-      ke->uniform[j] = true;
-      emit_instr(ke, j);
-    }
-    if (ke->block) ke->index[ke->vec] = NULL;
+    else if (ke->k->lanes)
+      emit_lanes_block(ke, block, lo, hi);
+    else
+      emit_scalar_block(ke, block);
   }
 }

@@ -30,11 +30,13 @@ typedef struct KernelEmitter {
   LLVMValueRef *bufs, *ints;
   LLVMValueRef *value;    /* per instruction: its value, where it is visible */
   LLVMValueRef *total;    /* per REDUCE: alloca of its scalar result */
-  LLVMValueRef *lane_sum; /* per REDUCE: alloca of its vector of partial results */
+  LLVMValueRef *lane_sum; /* per REDUCE: alloca of its vector of partial results. With lanes, per
+                             value that later blocks use: alloca of its vectors of one strip */
   LLVMValueRef *place;    /* per plain access of the vector that is being emitted: its address */
   bool *uniform;          /* per instruction: the same for every element of the vector dim */
   LLVMValueRef index[KERNEL_MAX_DIMS]; /* loop indices; VEC: index of lane 0 */
   LLVMValueRef chunk, block; /* number of the chunk; of the block of the vector dim; or NULL */
+  LLVMValueRef strip;        /* with lanes: where the strip of the vector dim begins */
   LLVMValueRef mask;         /* in a vector loop: lanes in range */
   LLVMValueRef rest;         /* elements from lane 0 to the end of the vector dim */
   uint32_t lanes;            /* of the code being emitted */

@@ -83,6 +83,13 @@ static void emit_task(KernelEmitter *ke, V task) {
     ke->chunk = LLVMBuildURem(b, task, n, "");
     decompose(ke, KDIM_GRID, LLVMBuildUDiv(b, task, n, ""));
     emit_rows(ke, vec_extent);
+  } else if (k->lanes) {
+    V size = ll_i64(e, k->vec_block);
+    V strips = LLVMBuildAdd(b, vec_extent, ll_i64(e, k->vec_block - 1), "");
+    strips = LLVMBuildUDiv(b, strips, size, "");
+    decompose(ke, KDIM_GRID, LLVMBuildUDiv(b, task, strips, ""));
+    ke->strip = LLVMBuildMul(b, LLVMBuildURem(b, task, strips, ""), size, "");
+    ll_blocks(ke, ke->strip, smaller(ke, LLVMBuildAdd(b, ke->strip, size, ""), vec_extent));
   } else if (k->vec_block) {
     V size = ll_i64(e, k->vec_block), grid = ll_i64(e, 1);
     for (uint32_t d = 0; d < k->ndims; d++)
@@ -154,7 +161,7 @@ void ll_kernel(Emitter *e, const Kernel *k) {
   LLVMPositionBuilderAtEnd(e->builder, ke.entry);
   for (uint32_t i = 0; i < k->ninstrs; i++) {
     const KInstr *in = &k->instrs[i];
-    if (in->kind != K_REDUCE) continue;
+    if (in->kind != K_REDUCE || k->lanes) continue;
     ke.total[i] = ll_alloca(&ke, ll_element(e, (DType)in->type));
     ke.lane_sum[i] = ll_alloca(&ke, ll_type(e, (DType)in->type, kernel_lanes(k)));
   }

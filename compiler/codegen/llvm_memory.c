@@ -109,7 +109,7 @@ bool ll_is_plain(const KernelEmitter *ke, const KInstr *in) {
   bool memory = in->kind == K_LOAD || in->kind == K_STORE || in->kind == K_ACCUM;
   bool moves = (in->kind == K_LOAD || in->kind == K_STORE) && in->b;
   bool turned = in->kind == K_LOAD && in->a && !ke->uniform[in->a - 1] &&
-                ke->k->instrs[in->a - 1].kind != K_REDUCE;
+                (ke->k->lanes || ke->k->instrs[in->a - 1].kind != K_REDUCE);
   return memory && !moves && !turned && vec_stride(ke, &in->access) == KINT_ONE;
 }
 

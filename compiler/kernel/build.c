@@ -222,7 +222,8 @@ Kernel *kb_finish(KBuilder *b) {
                 .blocks = b->blocks.data,
                 .chunk_rows = b->chunk_rows,
                 .nchunks = b->nchunks,
-                .vec_block = b->vec_block};
+                .vec_block = b->vec_block,
+                .lanes = b->lanes};
   memcpy(k->dims, b->dims, sizeof k->dims);
   return k;
 }

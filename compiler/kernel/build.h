@@ -12,6 +12,7 @@ typedef struct KBuilder {
   uint32_t nints;
   KInt chunk_rows, nchunks;
   uint32_t vec_block;
+  bool lanes;
   VEC(KBuf) bufs;
   VEC(KInstr) instrs;
   VEC(KBlock) blocks;

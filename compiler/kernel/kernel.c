@@ -16,8 +16,8 @@ uint32_t kernel_lanes(const Kernel *k) {
 /* Everything but pointers and the name. Instructions and dims are zeroed before they are filled
  * (build.c), so bytes decide. */
 uint64_t kernel_hash(const Kernel *k) {
-  const int64_t head[] = {k->ndims,   k->nbufs,      k->nints,   k->ninstrs,
-                          k->nblocks, k->chunk_rows, k->nchunks, k->vec_block};
+  const int64_t head[] = {k->ndims,      k->nbufs,   k->nints,     k->ninstrs, k->nblocks,
+                          k->chunk_rows, k->nchunks, k->vec_block, k->lanes};
   uint64_t h = hash_bytes(head, sizeof head, 0);
   h = hash_bytes(k->dims, sizeof(KDim) * k->ndims, h);
   h = hash_bytes(k->bufs, sizeof(KBuf) * k->nbufs, h);
@@ -32,7 +32,7 @@ static bool same(const void *a, const void *b, size_t n) {
 bool kernel_equal(const Kernel *a, const Kernel *b) {
   return a->ndims == b->ndims && a->nbufs == b->nbufs && a->nints == b->nints &&
          a->ninstrs == b->ninstrs && a->nblocks == b->nblocks && a->chunk_rows == b->chunk_rows &&
-         a->nchunks == b->nchunks && a->vec_block == b->vec_block &&
+         a->nchunks == b->nchunks && a->vec_block == b->vec_block && a->lanes == b->lanes &&
          same(a->dims, b->dims, sizeof(KDim) * a->ndims) &&
          same(a->bufs, b->bufs, sizeof(KBuf) * a->nbufs) &&
          same(a->blocks, b->blocks, sizeof(KBlock) * a->nblocks) &&

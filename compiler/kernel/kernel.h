@@ -20,6 +20,20 @@
  *   VEC    the innermost, at most one, vectorised
  * A REDUCE over a vector dim that is cut in blocks reduces the block; what SCALAR code stores of it
  * has the number of the block for the index of that dim.
+ *
+ * With `lanes` a REDUCE keeps the vector dim: it reduces INNER dims, one result per element of the
+ * vector dim, and SCALAR blocks run once for each of these elements. The nest is then
+ *
+ *   for task in [begin, end):                     task = (grid index, strip)
+ *     for each block in order:
+ *       SCALAR  for the VEC dim of the strip in vectors: its instructions
+ *       LOOP    for INNER dims, for the VEC dim of the strip in vectors: its instructions
+ *
+ * where a strip is vec_block elements of the vector dim, and what later blocks use of an element is
+ * kept beside it on the stack. Strips vary fastest: neighbours in memory are neighbours in time.
+ * There are no ROW dims, and all that is stored depends on the vector dim. Softmax along a dim that
+ * is not the innermost is such a kernel.
+ *
  * Without ROW dims a task is one grid point; with `vec_block` it is one grid point and one block of
  * that many elements of the vector dim, and the blocks vary slowest: transposing copies then stay
  * within a cache.
@@ -71,7 +85,8 @@ typedef enum KKind {
   K_LOAD,   /* access; a = extra i64 element offset or 0; b = predicate or 0 (false reads as 0) */
   K_POINT,  /* pointwise primitive `op` (a row of ops.def without expr) of a, b, c */
   K_CAST,   /* a converted to `type`; through `via` when that is narrower storage (bf16 ...) */
-  K_REDUCE, /* LOOP only: reduction of a over INNER and VEC dims; a scalar for later blocks */
+  K_REDUCE, /* LOOP only: reduction of a over INNER and VEC dims; a scalar for later blocks. With
+               lanes over INNER dims, one element after the other */
   K_STORE,  /* access, a = value, b = predicate or 0 */
   K_ACCUM,  /* access, a = value: memory at access = reduction over the rows of the chunk. In a LOOP
                block the VEC dim is kept; in a SCALAR block a is a scalar. Memory is initialised
@@ -127,6 +142,7 @@ typedef struct Kernel {
   KBlock *blocks;
   KInt chunk_rows, nchunks; /* with ROW dims */
   uint32_t vec_block;       /* 0 = the vector dim is not cut */
+  bool lanes;               /* REDUCE keeps the vector dim; vec_block is the width of a strip */
 } Kernel;
 
 /* Content, without the name. */

@@ -112,11 +112,12 @@ void kernel_print(StrBuf *out, const Kernel *k) {
     print_int(out, k->chunk_rows);
     strbuf_puts(out, " rows");
   }
-  if (k->vec_block) strbuf_printf(out, " in blocks of %u", k->vec_block);
+  if (k->vec_block)
+    strbuf_printf(out, " in %s of %u", k->lanes ? "strips" : "blocks", k->vec_block);
   strbuf_puts(out, "\n");
   for (uint32_t i = 0; i < k->nblocks; i++) {
     const KBlock *block = &k->blocks[i];
-    strbuf_puts(out, block->loop ? "  loop\n" : "  scalar\n");
+    strbuf_puts(out, block->loop ? "  loop\n" : k->lanes ? "  lanes\n" : "  scalar\n");
     for (uint32_t j = block->first; j < block->first + block->count; j++)
       print_instr(out, k, j, "    ");
   }

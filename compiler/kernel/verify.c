@@ -46,8 +46,9 @@ static void check_access(Check *c, uint32_t i, const KInstr *in, bool loop) {
   check_int(c, i, in->access.offset);
   for (uint32_t d = 0; d < k->ndims; d++) {
     check_int(c, i, in->access.stride[d]);
-    bool block = k->vec_block && k->dims[d].role == KDIM_VEC && in->kind == K_STORE;
-    if (!loop && !block && k->dims[d].role >= KDIM_INNER && in->access.stride[d] != KINT_ZERO)
+    bool vec = k->dims[d].role == KDIM_VEC, block = k->vec_block && in->kind == K_STORE;
+    if (!loop && !(vec && (block || k->lanes)) && k->dims[d].role >= KDIM_INNER &&
+        in->access.stride[d] != KINT_ZERO)
       fail(c, i, "scalar code depends on a loop dim");
   }
   if (in->kind == K_INDEX || in->kind == K_RANDOM) return;
@@ -159,7 +160,7 @@ static void check_instr(Check *c, uint32_t i) {
 }
 
 /* Where a vector dim is cut in blocks, what one block reduces to is not yet the whole: its place
- * must depend on the block. */
+ * must depend on the block. With lanes every element has a reduction of its own. */
 static void check_block_totals(Check *c, uint32_t vec) {
   const Kernel *k = c->k;
   bool reduces = false;
@@ -181,6 +182,8 @@ const char *kernel_verify(Arena *arena, const Kernel *k) {
   if (vecs > 1) return "more than one vector dim";
   if ((rows > 0) != (k->chunk_rows != KINT_ZERO)) return "rows without chunks, or the reverse";
   if (rows && k->vec_block) return "rows and vector blocks at once";
+  if (k->lanes && (!k->vec_block || !vecs)) return "lanes without strips of a vector dim";
+  if (k->lanes && k->vec_block % kernel_lanes(k)) return "strips that are no whole vectors";
   for (uint32_t i = 0; i < k->nblocks; i++) {
     if (k->blocks[i].first != next) return "blocks do not follow one another";
     if (k->blocks[i].loop && !vecs) return "a loop without a vector dim";

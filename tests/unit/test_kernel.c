@@ -133,8 +133,7 @@ START_TEST(test_random_bits) {
     at.stride[0] = KINT_ONE;
     KInt key = kb_int(&b);
     uint32_t step = kb_buf(&b, KBUF_STEP, DT_I64, false);
-    KRef r =
-        kb_random(&b, normal ? KRANDOM_NORMAL : KRANDOM_UNIFORM, key, kb_index(&b, at), step);
+    KRef r = kb_random(&b, normal ? KRANDOM_NORMAL : KRANDOM_UNIFORM, key, kb_index(&b, at), step);
     kb_store(&b, along(kb_buf(&b, KBUF_TENSOR, normal ? DT_F64 : DT_F32, true)), r, 0);
     k[normal] = kb_finish(&b);
     k[normal]->name = normal ? "normal" : "uniform";
@@ -221,6 +220,130 @@ START_TEST(test_splits_and_levels) {
 }
 END_TEST
 
+/* softmax of [PILES, n, width] along n, and the index of the largest element: a value per lane that
+ * is kept for later, loads at an index per lane, bool and i64 lanes. */
+enum { PILES = 3, DEEP = 5, WIDE = 80, STRIP = 32 };
+
+static Kernel *lanes_kernel(void) {
+  KBuilder b;
+  kb_init(&b, &arena);
+  kb_dim(&b, KDIM_GRID, kb_int(&b));
+  kb_dim(&b, KDIM_INNER, kb_int(&b));
+  kb_dim(&b, KDIM_VEC, kb_int(&b));
+  KInt pile = kb_int(&b);
+  b.lanes = true;
+  b.vec_block = STRIP;
+  uint32_t x = kb_buf(&b, KBUF_TENSOR, DT_F32, false), y = kb_buf(&b, KBUF_TENSOR, DT_F32, true);
+  uint32_t at = kb_buf(&b, KBUF_TENSOR, DT_I64, true), top = kb_buf(&b, KBUF_TENSOR, DT_F32, true);
+  KAccess in = kb_access(x), out = kb_access(y), where = kb_access(at), best = kb_access(top);
+  KAccess n = kb_access(0), column = kb_access(x);
+  in.stride[0] = out.stride[0] = column.stride[0] = pile;
+  in.stride[1] = out.stride[1] = where.stride[0] = best.stride[0] = 2;
+  in.stride[2] = out.stride[2] = where.stride[2] = best.stride[2] = column.stride[2] = KINT_ONE;
+  n.stride[1] = KINT_ONE;
+  kb_block(&b, true);
+  KRef most = kb_reduce(&b, REDUCE_MAX, kb_load(&b, in, 0, 0));
+  kb_block(&b, false);
+  KRef doubt = kb_point(&b, OP_ISNAN, most, 0, 0);
+  KRef width = kb_int_value(&b, 2), none = kb_int_value(&b, 1);
+  kb_block(&b, true);
+  KRef v = kb_load(&b, in, 0, 0);
+  KRef hit = kb_point(&b, OP_LOGICAL_OR, kb_point(&b, OP_EQ, v, most, 0), doubt, 0);
+  KRef first = kb_reduce(&b, REDUCE_MIN, kb_point(&b, OP_WHERE, hit, kb_index(&b, n), none));
+  KRef sum =
+      kb_reduce(&b, REDUCE_SUM, kb_point(&b, OP_EXP, kb_point(&b, OP_SUB, v, most, 0), 0, 0));
+  kb_block(&b, false);
+  kb_store(&b, where, first, 0);
+  kb_store(&b, best, kb_load(&b, column, kb_point(&b, OP_MUL, first, width, 0), 0), 0);
+  kb_block(&b, true);
+  v = kb_point(&b, OP_EXP, kb_point(&b, OP_SUB, kb_load(&b, in, 0, 0), most, 0), 0, 0);
+  kb_store(&b, out, kb_point(&b, OP_DIV, v, sum, 0), 0);
+  Kernel *k = kb_finish(&b);
+  k->name = "lanes";
+  return k;
+}
+
+typedef struct Lanes {
+  float y[PILES * DEEP * WIDE + 2], best[PILES * WIDE];
+  int64_t at[PILES * WIDE + 1];
+  unsigned char past[8]; /* never written */
+} Lanes;
+
+static void run_lanes(KernelFn *fn, float *x, int64_t width, Lanes *out, int64_t piece) {
+  int64_t ints[4] = {PILES, DEEP, width, DEEP * width};
+  int64_t tasks = PILES * ((width + STRIP - 1) / STRIP);
+  memset(out, 0x5a, sizeof *out);
+  for (int64_t t = 0; t < tasks; t += piece)
+    fn((void *[]){x, out->y, out->at, out->best}, ints, t, t + piece < tasks ? t + piece : tasks);
+}
+
+static void check_column(const float *x, const Lanes *got, int64_t width, int64_t pile,
+                         int64_t column) {
+  const float *in = x + pile * DEEP * width + column, *y = got->y + (in - x);
+  int64_t most = 0, at = got->at[pile * width + column];
+  double sum = 0;
+  for (int64_t i = 0; i < DEEP; i++)
+    if (in[i * width] > in[most * width] || isnan(in[i * width])) most = i;
+  for (int64_t i = 0; i < DEEP; i++) sum += exp((double)(in[i * width] - in[most * width]));
+  for (int64_t i = 0; i < DEEP; i++) {
+    double want = exp((double)(in[i * width] - in[most * width])) / sum, is = (double)y[i * width];
+    ck_assert_msg((isnan(want) && isnan(is)) || fabs(is - want) < 1e-6,
+                  "width %lld, column %lld: %g, should be %g", (long long)width, (long long)column,
+                  is, want);
+  }
+  if (isnan(sum)) most = 0; /* every element counts as the largest */
+  ck_assert_int_eq(at, most);
+  float best = got->best[pile * width + column];
+  ck_assert(best == in[most * width]);
+}
+
+START_TEST(test_lanes) {
+  static float x[PILES * DEEP * WIDE];
+  static Lanes whole, split;
+  Kernel *k = lanes_kernel();
+  for (int level = 0; level < 2; level++) {
+    Jit jit = jit_load(&arena, &k, 1, level ? "x86-64" : "native");
+    for (int64_t width = 1; width <= WIDE; width++) {
+      for (int i = 0; i < PILES * DEEP * WIDE; i++) x[i] = (float)((i * 7919) % 1000) * 0.004f - 2;
+      x[DEEP * width - 1] = NAN; /* the last of a column: its first element stays a number */
+      run_lanes(jit.kernels[0], x, width, &whole, PILES * WIDE);
+      for (int64_t pile = 0; pile < PILES; pile++)
+        for (int64_t c = 0; c < width; c++) check_column(x, &whole, width, pile, c);
+      run_lanes(jit.kernels[0], x, width, &split, 1);
+      ck_assert(memcmp(&whole, &split, sizeof whole) == 0);
+      ck_assert(memcmp(whole.y + PILES * DEEP * width, whole.past, sizeof whole.past) == 0);
+      ck_assert(memcmp(whole.at + PILES * width, whole.past, sizeof whole.past) == 0);
+    }
+  }
+}
+END_TEST
+
+/* What holds of kernels with lanes only. */
+START_TEST(test_lanes_verifier) {
+  Kernel *k = lanes_kernel();
+  ck_assert(kernel_verify(&arena, k) == NULL);
+  k->vec_block = STRIP + 1;
+  ck_assert(kernel_verify(&arena, k) != NULL);
+  k->vec_block = 0;
+  ck_assert(kernel_verify(&arena, k) != NULL);
+  k->vec_block = STRIP;
+  k->lanes = false; /* then SCALAR code has no vector dim */
+  ck_assert(kernel_verify(&arena, k) != NULL);
+  k->lanes = true;
+  for (uint32_t i = 0; i < k->ninstrs; i++) {
+    KInstr *in = &k->instrs[i], good = *in;
+    if (good.kind != K_STORE) continue;
+    in->access.stride[2] = KINT_ZERO; /* one place for all lanes */
+    ck_assert(kernel_verify(&arena, k) != NULL);
+    *in = good;
+  }
+  Kernel *other = lanes_kernel();
+  ck_assert(kernel_equal(k, other) && kernel_hash(k) == kernel_hash(other));
+  other->lanes = false;
+  ck_assert(!kernel_equal(k, other) && kernel_hash(k) != kernel_hash(other));
+}
+END_TEST
+
 START_TEST(test_bad_level) {
   Kernel *k = chunked_kernel();
   CodegenOptions options = {.march = "pentium"};
@@ -276,6 +399,8 @@ int main(void) {
   tcase_add_test(t, test_f64_rounds_once);
   tcase_add_test(t, test_random_bits);
   tcase_add_test(t, test_splits_and_levels);
+  tcase_add_test(t, test_lanes);
+  tcase_add_test(t, test_lanes_verifier);
   tcase_add_test(t, test_bad_level);
   tcase_add_test(t, test_verifier);
   tcase_add_test(t, test_equal_kernels_are_one);
