@@ -346,6 +346,7 @@ static const Case cases[] = {
 
 #include "cases_escapes.def"
 #include "cases_meshes.def"
+#include "cases_context.def"
 };
 
 /* Appends the numbers of a value in text to `out`. */
@@ -453,11 +454,14 @@ START_TEST(draws_are_random) {
 }
 END_TEST
 
-int main(void) {
+/* With an argument only the cases whose name contains it. */
+int main(int argc, char **argv) {
   if (!work_begin()) return 2;
   TCase *t = tcase_create("cases");
   tcase_set_timeout(t, 120);
-  tcase_add_loop_test(t, holds_on_every_mesh, 0, sizeof cases / sizeof *cases);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    if (argc < 2 || strstr(cases[i].name, argv[1]))
+      tcase_add_loop_test(t, holds_on_every_mesh, (int)i, (int)i + 1);
   tcase_add_test(t, draws_are_random);
   Suite *s = suite_create("cases");
   suite_add_tcase(s, t);
