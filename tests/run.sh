@@ -25,9 +25,12 @@ run_rings() {
   ctest --test-dir build --no-tests=error --output-on-failure -j "$jobs" "${rings[@]}"
 }
 
-# clang sees other faults than gcc. The tests are compiled by it in `san`.
+# clang sees other faults than gcc, and evaluates arguments in another order. The tests are compiled
+# by it in `san`.
 run_clang() {
   build clang build-clang dtmc dtm_rt dtm_llvm dtm_rt_mpi
+  build release build dtmc dtm_llvm e2e_test_cases e2e_test_random
+  bash tests/compilers/same_text.sh build build-clang
 }
 
 # Without the tests that search long; they run in the release build.

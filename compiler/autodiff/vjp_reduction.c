@@ -95,7 +95,8 @@ ValueId vjp_norm_l2(Grad *d, Node n, uint32_t i, ValueId g) {
 ValueId vjp_norm_inf(Grad *d, Node n, uint32_t i, ValueId g) {
   (void)i;
   Reduced r = reduced(d, &n, g);
-  ValueId picked = extremum(d, &r, grad_unary(d, OP_ABS, r.in), kept_result(d, &n, &r));
+  ValueId size = grad_unary(d, OP_ABS, r.in);
+  ValueId picked = extremum(d, &r, size, kept_result(d, &n, &r));
   return grad_binary(d, OP_MUL, picked, grad_unary(d, OP_SIGN, r.in));
 }
 

@@ -185,9 +185,11 @@ static void emit_instr(KernelEmitter *ke, uint32_t i) {
   case K_INDEX:
     ke->value[i] = ll_indices(ke, &in->access);
     break;
-  case K_LOAD:
-    ke->value[i] = ll_load(ke, in, operand(ke, in->a), operand(ke, in->b));
+  case K_LOAD: {
+    V index = operand(ke, in->a);
+    ke->value[i] = ll_load(ke, in, index, operand(ke, in->b));
     break;
+  }
   case K_POINT:
     ke->value[i] = emit_point(ke, in);
     break;
@@ -197,10 +199,11 @@ static void emit_instr(KernelEmitter *ke, uint32_t i) {
   case K_REDUCE:
     emit_reduce(ke, i, in);
     break;
-  case K_STORE:
-    ll_store(ke, &in->access, (DType)ke->k->bufs[in->access.buf].dtype, operand(ke, in->a),
-             operand(ke, in->b));
+  case K_STORE: {
+    V value = operand(ke, in->a);
+    ll_store(ke, &in->access, (DType)ke->k->bufs[in->access.buf].dtype, value, operand(ke, in->b));
     break;
+  }
   case K_ACCUM:
     emit_accum(ke, in);
     break;

@@ -35,8 +35,9 @@ static LLVMValueRef round_to_odd(Emitter *e, LLVMValueRef x) {
   LLVMValueRef f = LLVMBuildFPTrunc(e->builder, x, ll_type(e, DT_F32, lanes), "");
   LLVMValueRef back = LLVMBuildFPExt(e->builder, f, LLVMTypeOf(x), "");
   LLVMValueRef bits = ll_bits(e, f);
-  LLVMValueRef larger = LLVMBuildFCmp(e->builder, LLVMRealOGT, ll_intrinsic(e, "llvm.fabs", &x, 1),
-                                      ll_intrinsic(e, "llvm.fabs", &back, 1), "");
+  LLVMValueRef size = ll_intrinsic(e, "llvm.fabs", &x, 1);
+  LLVMValueRef rounded = ll_intrinsic(e, "llvm.fabs", &back, 1);
+  LLVMValueRef larger = LLVMBuildFCmp(e->builder, LLVMRealOGT, size, rounded, "");
   LLVMValueRef inexact = LLVMBuildFCmp(e->builder, LLVMRealONE, x, back, "");
   LLVMValueRef even = icmp(e, LLVMIntEQ, bin(e, LLVMAnd, bits, ci(bits, 1)), ci(bits, 0));
   LLVMValueRef moved = bin(e, LLVMAdd, bits, ll_select(e, larger, ci(bits, 1), ci(bits, -1)));

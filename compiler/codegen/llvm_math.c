@@ -84,7 +84,8 @@ static V scale(Emitter *e, V x, V n) {
   V half = bin(e, LLVMAShr, n, ci(n, 1)), rest = bin(e, LLVMSub, n, half);
   V a = bin(e, LLVMShl, bin(e, LLVMAdd, half, ci(n, bias)), ci(n, shift));
   V b = bin(e, LLVMShl, bin(e, LLVMAdd, rest, ci(n, bias)), ci(n, shift));
-  return mul(e, mul(e, x, ll_float_of(e, a)), ll_float_of(e, b));
+  V first = mul(e, x, ll_float_of(e, a));
+  return mul(e, first, ll_float_of(e, b));
 }
 
 /* r = x - n ln 2 with |r| <= ln 2 / 2, and p = exp(r) - 1. */
@@ -198,8 +199,8 @@ static V emit_tanh(Emitter *e, V x) {
   V two = cf(x, 2), twice = mul(e, a, two);
   V t = emit_expm1(e, ll_select(e, big, twice, LLVMBuildFNeg(e->builder, twice, "")));
   V num = ll_select(e, big, two, t), q = divide(e, num, add(e, t, two));
-  V r = ll_select(e, big, sub(e, cf(x, 1), q), LLVMBuildFNeg(e->builder, q, ""));
-  return copysign_of(e, r, x);
+  V rest = sub(e, cf(x, 1), q), minus = LLVMBuildFNeg(e->builder, q, "");
+  return copysign_of(e, ll_select(e, big, rest, minus), x);
 }
 
 /* Kernels on |r| <= pi / 4, of fdlibm's k_sin.c and k_cos.c and their f32 forms in Cephes. */
@@ -219,7 +220,8 @@ static V cos_poly(Emitter *e, V z) {
                                2.48015872894767294178e-05, -2.75573143513906633035e-07,
                                2.08757232129817482790e-09, -1.13596475577881948265e-11};
   bool wide = ll_is_f64(LLVMTypeOf(z));
-  V p = mul(e, mul(e, z, z), wide ? poly(e, z, c64, 6) : poly(e, z, c32, 3));
+  V q = wide ? poly(e, z, c64, 6) : poly(e, z, c32, 3);
+  V p = mul(e, mul(e, z, z), q);
   V half = mul(e, z, cf(z, 0.5)), w = sub(e, cf(z, 1), half);
   V lost = sub(e, sub(e, cf(z, 1), w), half);
   return add(e, w, add(e, lost, p));
@@ -269,7 +271,8 @@ static V emit_sin_cos(Emitter *e, V x, bool cosine) {
   V z = mul(e, r, r);
   V odd = LLVMBuildICmp(e->builder, LLVMIntNE, bin(e, LLVMAnd, n, ci(n, 1)), ci(n, 0), "");
   V negative = LLVMBuildICmp(e->builder, LLVMIntNE, bin(e, LLVMAnd, n, ci(n, 2)), ci(n, 0), "");
-  V v = ll_select(e, odd, cos_poly(e, z), sin_poly(e, r, z));
+  V c = cos_poly(e, z), s = sin_poly(e, r, z);
+  V v = ll_select(e, odd, c, s);
   v = ll_select(e, negative, LLVMBuildFNeg(e->builder, v, ""), v);
   if (!cosine) { /* -0 stays */
     V zero = fcmp(e, LLVMRealOEQ, x, cf(x, 0));
@@ -291,11 +294,14 @@ static V atan_unit(Emitter *e, V t) {
   bool wide = ll_is_f64(LLVMTypeOf(t));
   V one = cf(t, 1);
   V upper = fcmp(e, LLVMRealOGT, t, cf(t, wide ? 0.66 : 0.41421356237));
-  V r = ll_select(e, upper, divide(e, sub(e, t, one), add(e, t, one)), t);
+  V num = sub(e, t, one), den = add(e, t, one);
+  V r = ll_select(e, upper, divide(e, num, den), t);
   V z = mul(e, r, r);
-  V p = wide ? divide(e, poly(e, z, p64, 5), poly(e, z, q64, 6)) : poly(e, z, p32, 4);
+  V p = wide ? poly(e, z, p64, 5) : poly(e, z, p32, 4);
+  if (wide) p = divide(e, p, poly(e, z, q64, 6));
   V low = ll_select(e, upper, cf(t, wide ? 3.061616997868382943e-17 : -2.18556941e-8), cf(t, 0));
-  V v = ll_fma(e, mul(e, r, z), p, add(e, r, low));
+  V cube = mul(e, r, z);
+  V v = ll_fma(e, cube, p, add(e, r, low));
   return add(e, v, ll_select(e, upper, cf(t, 0.78539816339744830962), cf(t, 0)));
 }
 
@@ -312,7 +318,8 @@ static V emit_atan2(Emitter *e, V y, V x) {
   V low = cf(x, wide ? 6.123233995736765886e-17 : -4.37113883e-8);
   V half_pi = cf(x, 1.57079632679489661923), pi = cf(x, 3.14159265358979323846);
   r = ll_select(e, steep, sub(e, half_pi, sub(e, r, low)), r);
-  V left = LLVMBuildICmp(e->builder, LLVMIntSLT, ll_bits(e, x), ci(ll_bits(e, x), 0), "");
+  V bits = ll_bits(e, x);
+  V left = LLVMBuildICmp(e->builder, LLVMIntSLT, bits, ci(bits, 0), "");
   r = ll_select(e, left, sub(e, pi, sub(e, r, add(e, low, low))), r);
   r = copysign_of(e, r, y);
   return ll_select(e, fcmp(e, LLVMRealUNO, x, y), not_a_number(x), r);
@@ -354,8 +361,8 @@ static V emit_pow(Emitter *e, V x, V y) {
   V odd = fcmp(e, LLVMRealONE, ll_intrinsic(e, "llvm.trunc", &half, 1), half);
   odd = bin(e, LLVMAnd, odd, is_whole);
   r = ll_select(e, odd, copysign_of(e, r, a), r);
-  V bad =
-      bin(e, LLVMAnd, fcmp(e, LLVMRealOLT, a, cf(a, 0)), LLVMBuildNot(e->builder, is_whole, ""));
+  V negative = fcmp(e, LLVMRealOLT, a, cf(a, 0));
+  V bad = bin(e, LLVMAnd, negative, LLVMBuildNot(e->builder, is_whole, ""));
   /* -inf and -0 have results for every b. */
   bad = bin(e, LLVMAnd, bad, fcmp(e, LLVMRealONE, size, infinity(a)));
   r = ll_select(e, bad, not_a_number(a), r);

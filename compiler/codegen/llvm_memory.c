@@ -198,10 +198,11 @@ V ll_load(KernelEmitter *ke, const KInstr *in, V index, V pred) {
   V bits;
   if (per_lane) {
     V at = ll_indices(ke, a);
-    if (index) at = add(e, ll_splat(e, at, ke->lanes), ll_splat(e, index, ke->lanes));
+    at = ll_splat(e, at, ke->lanes);
+    if (index) at = add(e, at, ll_splat(e, index, ke->lanes));
     if (!pred) at = clamp_lanes(ke, at);
-    bits = gather(ke, pointer(ke, a->buf, storage, at), type, storage,
-                  pred ? ll_splat(e, pred, ke->lanes) : NULL);
+    V pointers = pointer(ke, a->buf, storage, at);
+    bits = gather(ke, pointers, type, storage, pred ? ll_splat(e, pred, ke->lanes) : NULL);
   } else {
     V at = ll_address(ke, a, true);
     if (index) at = add(e, at, index);

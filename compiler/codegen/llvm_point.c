@@ -40,11 +40,13 @@ static V int_quotient(Emitter *e, V x, V y, bool is_signed, bool floored) {
   if (is_signed) {
     if (floored) {
       V r = bin(e, LLVMSub, x, bin(e, LLVMMul, q, y));
-      V adjust = bin(e, LLVMAnd, icmp(e, LLVMIntNE, r, zero(r)),
-                     icmp(e, LLVMIntSLT, bin(e, LLVMXor, r, y), zero(r)));
+      V inexact = icmp(e, LLVMIntNE, r, zero(r));
+      V differ = icmp(e, LLVMIntSLT, bin(e, LLVMXor, r, y), zero(r));
+      V adjust = bin(e, LLVMAnd, inexact, differ);
       q = ll_select(e, adjust, bin(e, LLVMSub, q, ci(q, 1)), q);
     }
-    q = ll_select(e, icmp(e, LLVMIntEQ, y, ci(y, -1)), LLVMBuildNeg(e->builder, x, ""), q);
+    V negates = icmp(e, LLVMIntEQ, y, ci(y, -1));
+    q = ll_select(e, negates, LLVMBuildNeg(e->builder, x, ""), q);
   }
   return ll_select(e, icmp(e, LLVMIntEQ, y, zero(y)), zero(q), q);
 }
@@ -58,7 +60,8 @@ static V int_remainder(Emitter *e, V x, V y, bool is_signed, bool floored) {
 static V float_remainder(Emitter *e, V x, V y, bool floored) {
   V r = ll_libm(e, "fmod", (V[]){x, y}, 2);
   if (!floored) return r;
-  V bits = bin(e, LLVMXor, ll_bits(e, r), ll_bits(e, y));
+  V bits = ll_bits(e, r);
+  bits = bin(e, LLVMXor, bits, ll_bits(e, y));
   V differ = icmp(e, LLVMIntSLT, bits, zero(bits));
   V adjust = bin(e, LLVMAnd, differ, fcmp(e, LLVMRealUNE, r, zero(r)));
   return ll_select(e, adjust, bin(e, LLVMFAdd, r, y), r);
@@ -147,10 +150,11 @@ static V point_int(Emitter *e, Op op, DType type, V x, V y) {
     return int_remainder(e, x, y, is_signed, op == OP_REMAINDER);
   if (op == OP_MAXIMUM || op == OP_MINIMUM)
     return int_extremum(e, x, y, op == OP_MAXIMUM, is_signed);
-  if (op == OP_ABS)
-    return is_signed
-               ? ll_select(e, icmp(e, LLVMIntSLT, x, zero(x)), LLVMBuildNeg(e->builder, x, ""), x)
-               : x;
+  if (op == OP_ABS && is_signed) {
+    V negative = icmp(e, LLVMIntSLT, x, zero(x));
+    return ll_select(e, negative, LLVMBuildNeg(e->builder, x, ""), x);
+  }
+  if (op == OP_ABS) return x;
   if (op == OP_BITWISE_AND || op == OP_LOGICAL_AND) return bin(e, LLVMAnd, x, y);
   if (op == OP_BITWISE_OR || op == OP_LOGICAL_OR) return bin(e, LLVMOr, x, y);
   if (op == OP_BITWISE_XOR || op == OP_LOGICAL_XOR) return bin(e, LLVMXor, x, y);

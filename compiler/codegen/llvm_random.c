@@ -36,7 +36,8 @@ static V normal(Emitter *e, V word0, V word1) {
   V log = ll_math(e, OP_LOG, bin(e, LLVMFSub, one, u), NULL);
   V square = bin(e, LLVMFMul, log, ll_const_f(LLVMTypeOf(u), -2));
   V turn = bin(e, LLVMFMul, angle, ll_const_f(LLVMTypeOf(u), 6.283185307179586476925));
-  return bin(e, LLVMFMul, ll_intrinsic(e, "llvm.sqrt", &square, 1), ll_math(e, OP_COS, turn, NULL));
+  V radius = ll_intrinsic(e, "llvm.sqrt", &square, 1);
+  return bin(e, LLVMFMul, radius, ll_math(e, OP_COS, turn, NULL));
 }
 
 /* All words live in 64-bit lanes whose upper half is zero: the widening multiplication needs them

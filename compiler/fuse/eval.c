@@ -120,8 +120,9 @@ static KRef eval_factory(const Eval *e) {
   uint32_t dim = n->op == OP_IOTA ? (uint32_t)wrap_dim(node_int(n, ATTR_DIM, 0), e->type->rank) : 0;
   KRef at = kb_cast(&l->b, fuse_global_index(l, e->type, dim, &e->ix[dim]), type);
   if (n->op == OP_IOTA) return at;
-  KRef v = point2(l, OP_ADD, literal(e, type, node_float(n, ATTR_START_VALUE, 0)),
-                  point2(l, OP_MUL, at, literal(e, type, node_float(n, ATTR_STEP_VALUE, 1))));
+  KRef start = literal(e, type, node_float(n, ATTR_START_VALUE, 0));
+  KRef step = literal(e, type, node_float(n, ATTR_STEP_VALUE, 1));
+  KRef v = point2(l, OP_ADD, start, point2(l, OP_MUL, at, step));
   if (n->op == OP_ARANGE) return v;
   return point2(l, OP_POW, literal(e, type, node_float(n, ATTR_BASE, 10)), v);
 }

@@ -39,8 +39,8 @@ KRef fuse_eval_roll(const Eval *e) {
   if (shift == 0) return fuse_operand_at(e, 0, ix, e->pred);
   KRef at = fuse_index_value(l, &ix[dim], SYM_ZERO);
   KRef early = point2(l, OP_LT, at, kb_const_int(&l->b, DT_I64, shift));
-  KRef turn = kb_point(&l->b, OP_WHERE, early, kb_const_int(&l->b, DT_I64, n),
-                       kb_const_int(&l->b, DT_I64, 0));
+  KRef whole = kb_const_int(&l->b, DT_I64, n), none = kb_const_int(&l->b, DT_I64, 0);
+  KRef turn = kb_point(&l->b, OP_WHERE, early, whole, none);
   ix[dim].offset = add(l->f, ix[dim].offset, constant(l->f, -shift));
   ix[dim].dyn = sum(l, ix[dim].dyn, turn);
   return fuse_operand_at(e, 0, ix, e->pred);
@@ -84,8 +84,9 @@ KRef fuse_eval_flip(const Eval *e) {
     Ix *x = &ix[wrap_dim(dims->as.ints.data[i], e->type->rank)];
     uint32_t d = (uint32_t)(x - ix);
     int64_t last = operand_type(e, 0)->shape[d] - 1;
-    x->scale = mul(f, x->scale, constant(f, -1));
-    x->offset = add(f, constant(f, last), mul(f, x->offset, constant(f, -1)));
+    SymId from = constant(f, last), back = constant(f, -1);
+    x->scale = mul(f, x->scale, back);
+    x->offset = add(f, from, mul(f, x->offset, back));
     if (x->dyn) x->dyn = kb_point(&e->l->b, OP_NEG, x->dyn, 0, 0);
   }
   return fuse_operand_at(e, 0, ix, e->pred);
@@ -95,10 +96,11 @@ KRef fuse_eval_slice(const Eval *e) {
   Ix ix[DTM_MAX_DIMS];
   uint32_t dim = copy_index(e, ix);
   Fuser *f = e->l->f;
+  SymId start = constant(f, node_int(e->n, ATTR_START, 0));
   SymId step = constant(f, node_int(e->n, ATTR_STEP, 1));
   Ix *x = &ix[dim];
   x->scale = mul(f, x->scale, step);
-  x->offset = add(f, constant(f, node_int(e->n, ATTR_START, 0)), mul(f, x->offset, step));
+  x->offset = add(f, start, mul(f, x->offset, step));
   if (x->dyn) x->dyn = fuse_scaled(e->l, x->dyn, step);
   return fuse_operand_at(e, 0, ix, e->pred);
 }

@@ -138,8 +138,9 @@ static void take_diagonals(Lowering *l, Side *s) {
     TensorType index = spmd_with_dtype(t, DT_I64);
     const Attr rows[] = {ATTR_T(TYPE, &index), ATTR_I(DIM, d)};
     const Attr cols[] = {ATTR_T(TYPE, &index), ATTR_I(DIM, e)};
-    ValueId on = spmd_binary(l, OP_EQ, &index, spmd_emit(l, OP_IOTA, NULL, 0, rows, 2, &index),
-                             spmd_emit(l, OP_IOTA, NULL, 0, cols, 2, &index));
+    ValueId row = spmd_emit(l, OP_IOTA, NULL, 0, rows, 2, &index);
+    ValueId col = spmd_emit(l, OP_IOTA, NULL, 0, cols, 2, &index);
+    ValueId on = spmd_binary(l, OP_EQ, &index, row, col);
     s->v = spmd_where(l, &t, on, s->v, spmd_const(l, t.dtype, t.mesh, 0));
     sum_dim(l, s, e);
     d--;

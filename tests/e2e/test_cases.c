@@ -454,8 +454,29 @@ START_TEST(draws_are_random) {
 }
 END_TEST
 
-/* With an argument only the cases whose name contains it. */
+/* Writes every case to a file of its own in a folder, with its meshes in a comment. */
+static int print_cases(const char *dir) {
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char path[1024];
+    snprintf(path, sizeof path, "%s/case_%02zu.dtm", dir, i);
+    FILE *f = fopen(path, "w");
+    if (!f) {
+      perror(path);
+      return 2;
+    }
+    fprintf(f, "// %s\n// meshes:", cases[i].name);
+    for (int m = 0; m < MAX_MESHES && cases[i].meshes[m]; m++)
+      fprintf(f, "%s %s", m ? ";" : "", cases[i].meshes[m]);
+    fprintf(f, "\n%s", cases[i].source);
+    if (fclose(f) != 0) return 2;
+  }
+  return 0;
+}
+
+/* With an argument only the cases whose name contains it; `e2e_test_cases print FOLDER` writes the
+ * programs and runs nothing. */
 int main(int argc, char **argv) {
+  if (argc == 3 && strcmp(argv[1], "print") == 0) return print_cases(argv[2]);
   if (!work_begin()) return 2;
   TCase *t = tcase_create("cases");
   tcase_set_timeout(t, 120);
