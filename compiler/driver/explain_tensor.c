@@ -19,7 +19,6 @@
 typedef struct Thing {
   const char *name, *what;
   const TensorType *type;
-  int64_t chunks;
   bool loaded;
   VEC(const char *) places;
   uint32_t next; /* index + 1 of another thing of this name */
@@ -75,7 +74,6 @@ static void collect_vars(Session *s, const Program *p, const char *name, ThingLi
     Thing t = {.name = var->name,
                .what = var->kind == VAR_BUFFER ? "buffer" : "parameter",
                .type = &var->type,
-               .chunks = var->chunks,
                .loaded = true};
     add_thing(s, out, t, var->span, NULL);
   }
@@ -87,7 +85,7 @@ static void collect_block(Session *s, const ProgramBlock *block, const char *nam
   for (uint32_t i = 0; i < block->data.len; i++) {
     const DataSource *d = &block->data.data[i];
     if (source_is_made(d) || !wanted(d->name, name)) continue;
-    Thing t = {.name = d->name, .what = "data", .type = &d->type, .chunks = 1};
+    Thing t = {.name = d->name, .what = "data", .type = &d->type};
     add_thing(s, out, t, d->span, g->name);
   }
   for (ValueId id = 1; id < g->values.len; id++) {
@@ -97,7 +95,7 @@ static void collect_block(Session *s, const ProgramBlock *block, const char *nam
     const char *path = g->scopes.data[n->scope].path;
     const char *full = *path ? arena_printf(&s->arena, "%s.%s", path, v->name) : v->name;
     if (!wanted(full, name)) continue;
-    Thing t = {.name = full, .what = "value", .type = &v->type, .chunks = 1};
+    Thing t = {.name = full, .what = "value", .type = &v->type};
     add_thing(s, out, t, n->span, g->name);
   }
 }
@@ -226,7 +224,6 @@ static int describe(Session *s, const Program *p, const Thing *t) {
       .name = t->name,
       .what = t->what,
       .type = &type,
-      .chunks = t->chunks,
       .loaded = t->loaded,
       .mesh = mesh == p->world ? sizes : arena_printf(&s->arena, "%s: %s", mesh->name, sizes)};
   for (uint32_t i = 0; i < t->places.len; i++) VEC_PUSH(&s->arena, &r.places, t->places.data[i]);

@@ -101,9 +101,9 @@ const char *var_kind_name(VarKind kind);
 typedef struct Var {
   VarKind kind;
   const char *name;         /* checkpoint name, "layers.3.mlp.down" */
-  const char *foreign_name; /* name in foreign checkpoints, or NULL = name */
-  bool transposed;          /* foreign storage is the transpose */
-  int64_t chunks;           /* sharding applies to each of n chunks of dim 0; 1 = none */
+  const char *foreign_name; /* name in files, or NULL = name */
+  bool transposed;          /* files have the last dim first */
+  int64_t chunks;           /* > 1: the extent of dim 0, which files merge with dim 1 */
   TensorType type;
   uint32_t param; /* OPTIMIZER, ACCUMULATOR: index of the parameter it belongs to */
   Span span;      /* declaration */

@@ -23,9 +23,8 @@ static void choose_dims(Cut *c) {
   c->row = first > second ? second : first;
 }
 
-Cut cut_of(const TensorType *type, int64_t chunks) {
-  Cut c = {.type = *type, .chunks = type->rank ? chunks : 1};
-  if (type->rank) c.type.shape[0] /= chunks;
+Cut cut_of(const TensorType *type) {
+  Cut c = {.type = *type};
   for (uint32_t d = 0; d < type->rank; d++)
     c.naxes[d] = layout_dim_axes(&type->layout, d, c.axes[d]);
   choose_dims(&c);
@@ -67,7 +66,7 @@ CutRank cut_rank(const Cut *c, int64_t position) {
   Block b = type_block(&c->type, r.coord);
   r.bytes = (int64_t)dtype_bytes(c->type.dtype);
   for (uint32_t d = 0; d < c->type.rank; d++) {
-    r.shape[d] = d == 0 ? b.extent[d] * c->chunks : b.extent[d];
+    r.shape[d] = b.extent[d];
     r.offset[d] = b.offset[d];
     r.bytes *= r.shape[d];
   }

@@ -11,14 +11,13 @@
 #include "types/layout.h"
 
 typedef struct Cut {
-  TensorType type; /* of one chunk: dim 0 is that of the tensor divided by `chunks` */
-  int64_t chunks;  /* pieces of dim 0 that are cut each for itself; 1 = the dim as a whole */
+  TensorType type;
   uint32_t naxes[DTM_MAX_DIMS];
   uint8_t axes[DTM_MAX_DIMS][DTM_MAX_AXES]; /* that cut a dim, outer first */
   int row, col; /* dims that a drawing shows, row < col; -1: the tensor has no such dim */
 } Cut;
 
-Cut cut_of(const TensorType *type, int64_t chunks);
+Cut cut_of(const TensorType *type);
 
 /* Ranks whose blocks a dim has: the product of its axes, 1 when it is whole. */
 int64_t cut_parts(const Cut *c, int dim);
@@ -32,7 +31,7 @@ int64_t cut_part_index(const Cut *c, int dim, const int64_t coord[DTM_MAX_AXES])
 /* What one rank holds. */
 typedef struct CutRank {
   int64_t rank, coord[DTM_MAX_AXES];
-  int64_t shape[DTM_MAX_DIMS]; /* of the local block, all chunks */
+  int64_t shape[DTM_MAX_DIMS]; /* of the local block */
   int64_t offset[DTM_MAX_DIMS];
   int64_t bytes;
   int64_t owner;           /* the first of the replicas: it writes checkpoints */
@@ -97,7 +96,6 @@ const char *cut_row_print(Arena *arena, const CutRow *row);
 typedef struct TensorReport {
   const char *name, *what;  /* "fc1.weight", "parameter" */
   const TensorType *type;   /* of the whole tensor */
-  int64_t chunks;           /* as in Cut */
   bool loaded;              /* a checkpoint holds its value */
   VEC(const char *) places; /* "mlp.dtm:12:9, in train" */
   const char *mesh;         /* "mesh(dp 2, tp 3)" */
@@ -105,8 +103,6 @@ typedef struct TensorReport {
 
 /* One sentence on each pending reduction, joined; NULL when nothing is pending. */
 const char *report_partial(Arena *arena, const TensorReport *r);
-/* The remark on chunks; NULL when there are none. */
-const char *report_chunks(Arena *arena, const TensorReport *r);
 /* Other dims than the two drawn that are cut too: which part is shown. NULL when there is none. */
 const char *report_hidden_dims(Arena *arena, const Cut *c);
 

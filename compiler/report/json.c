@@ -68,7 +68,7 @@ static void put_ranks(JsonWriter *j, const Cut *c) {
 }
 
 void report_json(Arena *arena, StrBuf *out, const TensorReport *r) {
-  Cut c = cut_of(r->type, r->chunks);
+  Cut c = cut_of(r->type);
   CutTable table = cut_table(arena, &c);
   JsonWriter j;
   json_init(&j, out, false);
@@ -78,7 +78,6 @@ void report_json(Arena *arena, StrBuf *out, const TensorReport *r) {
   json_string(&j, "type", type_print(arena, r->type));
   json_string(&j, "dtype", dtype_name(r->type->dtype));
   put_ints(&j, "shape", r->type->shape, r->type->rank);
-  json_int(&j, "chunks", c.chunks);
   json_begin_array(&j, "places");
   for (uint32_t i = 0; i < r->places.len; i++) json_string(&j, NULL, r->places.data[i]);
   json_end(&j);

@@ -63,15 +63,6 @@ const char *report_partial(Arena *arena, const TensorReport *r) {
   return sb.len ? sb.text : NULL;
 }
 
-const char *report_chunks(Arena *arena, const TensorReport *r) {
-  if (r->chunks < 2 || !r->type->rank) return NULL;
-  return arena_printf(
-      arena,
-      "dim 0 is %lld chunks of %lld, each of them cut alike: a rank holds its part of "
-      "every chunk; offsets and the drawing are those within one chunk",
-      (long long)r->chunks, (long long)(r->type->shape[0] / r->chunks));
-}
-
 const char *report_hidden_dims(Arena *arena, const Cut *c) {
   StrBuf sb;
   strbuf_init(&sb, arena);

@@ -277,7 +277,7 @@ static const char *axes_note(const Svg *s) {
 }
 
 void report_svg(Arena *arena, StrBuf *out, const TensorReport *r) {
-  Cut c = cut_of(r->type, r->chunks);
+  Cut c = cut_of(r->type);
   CutTable table = cut_table(arena, &c);
   StrBuf body;
   strbuf_init(&body, arena);
@@ -303,8 +303,7 @@ void report_svg(Arena *arena, StrBuf *out, const TensorReport *r) {
   if (MARGIN + text_width(title) * 1.2 > right) right = MARGIN + text_width(title) * 1.2;
   if (legend_end > bottom) bottom = legend_end;
   bottom += LINE + 8;
-  const char *notes[] = {axes_note(&s), report_hidden_dims(arena, &c), report_partial(arena, r),
-                         report_chunks(arena, r)};
+  const char *notes[] = {axes_note(&s), report_hidden_dims(arena, &c), report_partial(arena, r)};
   for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
     if (notes[i]) bottom = put_note(&s, bottom, right - MARGIN, notes[i]);
 

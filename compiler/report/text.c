@@ -396,7 +396,7 @@ static void put_caption(Arena *arena, StrBuf *out, const Cut *c, uint32_t width)
 }
 
 void report_text(Arena *arena, StrBuf *out, const TensorReport *r, uint32_t width, bool color) {
-  Cut c = cut_of(r->type, r->chunks);
+  Cut c = cut_of(r->type);
   CutTable table = cut_table(arena, &c);
   const Mesh *mesh = c.type.mesh;
   strbuf_printf(out, "%s %s: %s\n", r->what, r->name, type_print(arena, r->type));
@@ -412,9 +412,8 @@ void report_text(Arena *arena, StrBuf *out, const TensorReport *r, uint32_t widt
                            bytes_print(arena, whole), bytes_print(arena, table.most),
                            bytes_print(arena, table.least), bytes_print(arena, table.total)),
               2, width);
-  const char *notes[] = {report_partial(arena, r), report_chunks(arena, r)};
-  for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
-    if (notes[i]) put_wrapped(out, notes[i], 2, width);
+  const char *pending = report_partial(arena, r);
+  if (pending) put_wrapped(out, pending, 2, width);
   strbuf_putc(out, '\n');
   put_table(arena, out, &c, &table);
   strbuf_putc(out, '\n');

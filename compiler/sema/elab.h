@@ -391,6 +391,8 @@ const Method *instance_method(Sema *s, const Instance *inst, const char *name);
 void declare_param(Sema *s, Env *env, Instance *inst, Level *level, const Stmt *stmt);
 /* Foreign names for the variables since `first_var`, all of which lie under `path`. */
 void apply_renames(Sema *s, const Stmt *stmt, const char *path, uint32_t first_var);
+/* Reports parameters that would have one name in a file. */
+void check_file_names(Sema *s);
 
 /* --- statements (stmt.c) -----------------------------------------------------------------------
  */

@@ -65,6 +65,23 @@ static bool shared(Sema *s, const Var *var, uint32_t *index) {
   return true;
 }
 
+/* Fused matrices: in the program one after the other along a dim of their own, so that a mesh dim
+ * that cuts their rows cuts those of each; in files one below the other. */
+static void check_chunks(Sema *s, Var *var, Span span) {
+  if (var->chunks >= 2 && var->type.rank >= 2 && var->type.shape[0] == var->chunks) return;
+  Diag *d =
+      sema_error(s, DIAG_VALUE_KIND, span, "chunks(%" PRId64 ") needs a first dim of %" PRId64,
+                 var->chunks, var->chunks);
+  diag_label(s->sink, d, "this is %s", type_print(s->arena, &var->type));
+  diag_reason(s->sink, d,
+              "the program holds the chunks along a dim of their own, files one after the other "
+              "along the next dim");
+  if (var->chunks >= 2)
+    diag_help(s->sink, d, (Span){0}, NULL, NULL, "declare it as in f32[%" PRId64 ", out, in]",
+              var->chunks);
+  var->chunks = 1;
+}
+
 static void storage(Sema *s, Env *env, const Stmt *stmt, Var *var) {
   const Expr *foreign = stmt->as.param.foreign_name, *chunks = stmt->as.param.chunks;
   var->transposed = stmt->as.param.transposed;
@@ -76,12 +93,11 @@ static void storage(Sema *s, Env *env, const Stmt *stmt, Var *var) {
   if (chunks) {
     Val v = eval(s, env, chunks);
     bool ok = v.kind != VAL_POISON && want_int(s, v, chunks->span, "chunks", &var->chunks);
-    if (ok && (var->chunks < 1 || var->type.rank == 0 || var->type.shape[0] % var->chunks != 0)) {
-      sema_error(s, DIAG_VALUE_KIND, chunks->span, "dim 0 does not divide into %" PRId64 " chunks",
-                 var->chunks);
-      var->chunks = 1;
-    }
+    if (ok) check_chunks(s, var, chunks->span);
   }
+  if (var->transposed && (var->type.rank < 2 || (var->chunks > 1 && var->type.rank < 3)))
+    sema_error(s, DIAG_VALUE_KIND, stmt->as.param.type->span,
+               "what is stored transposed is a matrix, not %s", type_print(s->arena, &var->type));
   if (stmt->as.param.store_axes.len)
     sema_error(s, DIAG_UNSUPPORTED, stmt->as.param.store_axes.data[0]->span,
                "a storage placement of its own is not supported yet");
@@ -204,5 +220,21 @@ void apply_renames(Sema *s, const Stmt *stmt, const char *path, uint32_t first_v
     else if (!filled)
       sema_error(s, DIAG_RENAME, item->span, "%s has a hole that %s lacks", item->foreign,
                  item->ours);
+  }
+}
+
+void check_file_names(Sema *s) {
+  NameMap names = {0};
+  for (uint32_t v = 0; v < s->program->vars.len; v++) {
+    const Var *var = &s->program->vars.data[v];
+    const char *name = var->foreign_name ? var->foreign_name : var->name;
+    const Var *old = name_map_get(&names, name);
+    if (!old) {
+      name_map_put(s->arena, &names, name, (void *)(uintptr_t)var);
+      continue;
+    }
+    Diag *d = sema_error(s, DIAG_RENAME, var->span, "%s and %s would both be %s in a file",
+                         old->name, var->name, name);
+    diag_note(s->sink, d, old->span, "%s is declared here", old->name);
   }
 }

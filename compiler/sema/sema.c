@@ -119,6 +119,7 @@ Program *sema_run(const SemaOptions *options, Arena *arena, Interner *names, Sou
   config_finish(s);
   if (!main_file) return program;
   run_blocks(s, main_file);
+  check_file_names(s);
   force_lets(s);
   bool *checked = ARENA_ARRAY(arena, bool, s->fns.len + 1);
   for (uint32_t i = 0; i < s->fns.len; i++) checked[i] = check_alone(s, s->fns.data[i]);

@@ -78,12 +78,12 @@ typedef enum AbiVarKind {
 
 typedef struct AbiVar {
   uint32_t kind;
-  uint32_t name;         /* in our checkpoints */
-  uint32_t foreign_name; /* in foreign checkpoints; 0 = name */
-  uint32_t transposed;   /* foreign storage is the transpose (rank 2) */
+  uint32_t name;
+  uint32_t foreign_name; /* in files; 0 = name */
+  uint32_t transposed;   /* files have the last dim first */
   uint32_t type;
   uint32_t param;  /* OPTIMIZER, ACCUMULATOR: index of the parameter it belongs to */
-  int64_t chunks;  /* sharding of dim 0 applies to each of n chunks; 1 = none */
+  int64_t chunks;  /* > 1: the extent of dim 0, which files merge with dim 1 */
   uint64_t offset; /* bytes in the arena */
   uint32_t source; /* "mlp.dtm:9:3" of the declaration */
   uint32_t zero;

@@ -6,7 +6,7 @@
 #include "state/safetensors.h"
 #include "state/var_block.h"
 
-/* Metadata key that says a file has our names and our order of elements. */
+/* Metadata key of files that a compiled program wrote. */
 #define STATE_MARK "dtm"
 
 typedef struct LoadSetup {

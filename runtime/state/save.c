@@ -20,6 +20,7 @@ typedef struct Save {
   const SaveSetup *setup;
   char *partial;    /* PATH.partial */
   StEntry *entries; /* of the wanted variables, in order */
+  int64_t (*shapes)[ABI_MAX_DIMS];
   size_t nentries;
   uint64_t *sums; /* per entry: checksum of what this rank writes, then of all */
   char *digits;   /* room for all checksums in the metadata */
@@ -73,8 +74,7 @@ static int32_t partial_group(const Image *image, const VarBlock *b, uint8_t op, 
 /* A Partial variable becomes its reduction where it is kept and neutral elsewhere: the same value,
  * in the form that loading gives. */
 static int reduce_partial(Save *s, const VarBlock *b) {
-  int64_t n = b->chunks, neutral;
-  for (uint32_t d = 0; d < b->type->rank; d++) n *= b->extent[d];
+  int64_t n = dtm_rt_var_count(b), neutral;
   int32_t *group = malloc((size_t)b->mesh->nranks * sizeof *group);
   if (!group) return dtm_rt_fail(s->comm, RT_DEVICE, "out of memory");
   bool reduced = false;
@@ -117,13 +117,25 @@ typedef struct WriteRun {
   uint64_t begin, sum;
 } WriteRun;
 
+static bool write_part(WriteRun *w, const unsigned char *p, int64_t global, int64_t count) {
+  w->sum += dtm_rt_checksum(p, w->element, global, count);
+  return write_all(w->fd, p, (size_t)count * w->element, w->begin + (uint64_t)global * w->element);
+}
+
 static int write_run(void *context, VarRun r) {
   WriteRun *w = context;
-  w->sum += dtm_rt_checksum(w->local + (size_t)r.local * w->element, w->element, r.global, r.count);
-  return write_all(w->fd, w->local + (size_t)r.local * w->element, (size_t)r.count * w->element,
-                   w->begin + (uint64_t)r.global * w->element)
-             ? 0
-             : -1;
+  const unsigned char *p = w->local + (size_t)r.local * w->element;
+  if (r.step == 1) return write_part(w, p, r.global, r.count) ? 0 : -1;
+  unsigned char side_by_side[4096];
+  int64_t most = (int64_t)(sizeof side_by_side / w->element);
+  for (int64_t done = 0; done < r.count; done += most) {
+    int64_t n = r.count - done < most ? r.count - done : most;
+    for (int64_t k = 0; k < n; k++)
+      memcpy(side_by_side + (size_t)k * w->element, p + (size_t)((done + k) * r.step) * w->element,
+             w->element);
+    if (!write_part(w, side_by_side, r.global + done, n)) return -1;
+  }
+  return 0;
 }
 
 /* The blocks of which this rank is the owner. */
@@ -196,9 +208,10 @@ static int prepare(Save *s) {
   size_t length = strlen(s->setup->path);
   s->partial = malloc(length + sizeof ".partial");
   s->entries = calloc(image->var_count + 1, sizeof *s->entries);
+  s->shapes = calloc(image->var_count + 1, sizeof *s->shapes);
   s->sums = calloc(image->var_count + 1, sizeof *s->sums);
   s->digits = calloc(image->var_count + 1, CHECKSUM_DIGITS);
-  if (!s->partial || !s->entries || !s->sums || !s->digits)
+  if (!s->partial || !s->entries || !s->shapes || !s->sums || !s->digits)
     return dtm_rt_fail(s->comm, RT_DEVICE, "out of memory");
   memcpy(s->partial, s->setup->path, length);
   strcpy(s->partial + length, ".partial");
@@ -207,11 +220,14 @@ static int prepare(Save *s) {
     if (!s->setup->wanted(v)) continue;
     const AbiType *t = &image->type[v->type];
     VarBlock b;
+    int64_t *shape = s->shapes[s->nentries];
     s->entries[s->nentries++] = (StEntry){
-        .name = abi_text(image, v->name), .dtype = t->dtype, .rank = t->rank, .shape = t->shape};
-    if (!dtm_rt_var_block(image, i, s->comm->rank, &b))
-      return dtm_rt_fail(s->comm, RT_BAD_DATA, "%s: %lld chunks do not cut evenly over the mesh",
-                         abi_text(image, v->name), (long long)v->chunks);
+        .name = abi_text(image, v->foreign_name ? v->foreign_name : v->name),
+        .dtype = t->dtype,
+        .rank = dtm_rt_var_file_shape(v, t, shape),
+        .shape = shape,
+    };
+    dtm_rt_var_block(image, i, s->comm->rank, &b);
     int status = b.present ? reduce_partial(s, &b) : 0;
     if (status) return status;
   }
@@ -255,6 +271,7 @@ int dtm_rt_save_vars(RtComm *comm, const Image *image, const SaveSetup *setup) {
   free(header);
   free(s.partial);
   free(s.entries);
+  free(s.shapes);
   free(s.sums);
   free(s.digits);
   return status;

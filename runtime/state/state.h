@@ -21,8 +21,10 @@ typedef struct RtProgress {
 } RtProgress;
 
 /* Parameters and buffers from a safetensors file, a sharded index (*.index.json) or a folder that
- * holds either; foreign names, transposed and chunked storage are honoured. A missing tensor or one
- * of another shape or type is an error. */
+ * holds either. Names and storage in files are those that the program declares (`name`, `rename`,
+ * `transposed`, `chunks`), in what is saved too. A prefix that all names of the file have beside
+ * them is passed over; tensors that are not used are listed. A missing tensor or one of another
+ * shape or type is an error. */
 int dtm_rt_state_load(RtComm *comm, const Image *image, const char *path);
 
 /* Whether a checkpoint can be put at `path`, before hours of training depend on it: an error for a

@@ -5,16 +5,14 @@
 
 #include "runtime/abi/blocks.h"
 
-bool dtm_rt_var_block(const Image *image, uint32_t var, int32_t rank, VarBlock *b) {
+void dtm_rt_var_block(const Image *image, uint32_t var, int32_t rank, VarBlock *b) {
   memset(b, 0, sizeof *b);
   b->var = &image->var[var];
   b->type = &image->type[b->var->type];
   b->mesh = abi_type_mesh(image, b->type);
-  b->chunks = b->type->rank && b->var->chunks > 1 ? b->var->chunks : 1;
-  b->chunk_extent = b->type->rank ? b->type->shape[0] / b->chunks : 1;
   b->position = abi_mesh_position(image, b->mesh, rank);
   b->present = b->position >= 0;
-  if (!b->present) return true;
+  if (!b->present) return;
   abi_coords(b->mesh, b->position, b->coord);
   b->first = b->owner = true;
   for (uint32_t a = 0; a < b->mesh->naxes; a++) {
@@ -22,40 +20,74 @@ bool dtm_rt_var_block(const Image *image, uint32_t var, int32_t rank, VarBlock *
     if (b->type->at[a].kind != ABI_SHARD) b->owner = false;
     if (b->type->at[a].kind == ABI_PARTIAL) b->first = false;
   }
-  AbiType chunk = *b->type;
-  if (chunk.rank) chunk.shape[0] = b->chunk_extent;
-  abi_block(&chunk, b->mesh, b->coord, b->offset, b->extent);
-  if (b->chunks == 1) return true;
-  int64_t offset, local;
-  abi_block_dim(b->type->shape[0], 0, b->type->at, b->mesh->size, b->coord, &offset, &local);
-  return b->chunk_extent * b->chunks == b->type->shape[0] && local == b->extent[0] * b->chunks;
+  abi_block(b->type, b->mesh, b->coord, b->offset, b->extent);
 }
 
-int dtm_rt_var_runs(const VarBlock *b, int (*each)(void *context, VarRun run), void *context) {
-  uint32_t rank = b->type->rank;
-  const int64_t *shape = b->type->shape;
-  for (uint32_t d = 0; d < rank; d++)
-    if (b->extent[d] == 0) return 0;
-  /* Dims from `whole` on are held in full; the one before them makes the run longer. */
-  uint32_t whole = rank;
-  int64_t inner = 1;
-  while (whole > 1 && b->extent[whole - 1] == shape[whole - 1]) inner *= shape[--whole];
-  int64_t count = whole > 0 ? inner * b->extent[whole - 1] : 1, local = 0;
-  for (int64_t c = 0; c < b->chunks; c++) {
-    int64_t index[ABI_MAX_DIMS] = {0};
-    for (;;) {
-      int64_t global = 0;
-      for (uint32_t d = 0; d < rank; d++)
-        global = global * shape[d] + (d == 0 ? c * b->chunk_extent : 0) + b->offset[d] + index[d];
-      int status = each(context, (VarRun){global, local, count});
-      if (status) return status;
-      local += count;
-      int64_t d = (int64_t)whole - 2; /* the dims before the run count like an odometer */
-      while (d >= 0 && ++index[d] == b->extent[d]) index[d--] = 0;
-      if (d < 0) break;
-    }
+/* The variable's dims in the order in which the file has them. */
+static void file_order(const AbiVar *var, const AbiType *type, uint32_t order[ABI_MAX_DIMS]) {
+  bool turned = var->transposed && type->rank > 1;
+  for (uint32_t k = 0; k < type->rank; k++)
+    order[k] = !turned ? k : k == 0 ? type->rank - 1 : k - 1;
+}
+
+uint32_t dtm_rt_var_file_shape(const AbiVar *var, const AbiType *type,
+                               int64_t shape[ABI_MAX_DIMS]) {
+  uint32_t order[ABI_MAX_DIMS], n = 0;
+  bool merge = var->chunks > 1 && type->rank > 1;
+  file_order(var, type, order);
+  for (uint32_t k = 0; k < type->rank; k++) {
+    int64_t extent = type->shape[order[k]];
+    if (merge && order[k] == 1 && k > 0 && order[k - 1] == 0)
+      shape[n - 1] *= extent;
+    else
+      shape[n++] = extent;
   }
-  return 0;
+  return n;
+}
+
+int64_t dtm_rt_var_count(const VarBlock *b) {
+  int64_t n = 1;
+  for (uint32_t d = 0; d < b->type->rank; d++) n *= b->extent[d];
+  return n;
+}
+
+/* One dim of a walk through a block in the order of the file. */
+typedef struct Walk {
+  int64_t index, extent, local, global; /* strides in elements */
+} Walk;
+
+int dtm_rt_var_runs(const VarBlock *b, int (*each)(void *context, VarRun run), void *context) {
+  uint32_t rank = b->type->rank, order[ABI_MAX_DIMS];
+  Walk walk[ABI_MAX_DIMS];
+  int64_t local_stride[ABI_MAX_DIMS], inner = 1, first = 0;
+  if (dtm_rt_var_count(b) == 0) return 0;
+  for (uint32_t d = rank; d-- > 0; inner *= b->extent[d]) local_stride[d] = inner;
+  file_order(b->var, b->type, order);
+  inner = 1;
+  for (uint32_t k = rank; k-- > 0; inner *= b->type->shape[order[k]]) {
+    uint32_t d = order[k];
+    walk[k] = (Walk){0, b->extent[d], local_stride[d], inner};
+    first += b->offset[d] * inner;
+  }
+  /* The innermost dims are one run as long as they are one in the file and in the block. */
+  uint32_t outer = rank ? rank - 1 : 0;
+  VarRun run = {.count = rank ? walk[outer].extent : 1, .step = rank ? walk[outer].local : 1};
+  while (outer > 0 && walk[outer - 1].global == run.count &&
+         walk[outer - 1].local == run.count * run.step)
+    run.count *= walk[--outer].extent;
+  for (;;) {
+    run.global = first;
+    run.local = 0;
+    for (uint32_t k = 0; k < outer; k++) {
+      run.global += walk[k].index * walk[k].global;
+      run.local += walk[k].index * walk[k].local;
+    }
+    int status = each(context, run);
+    if (status) return status;
+    int64_t k = (int64_t)outer - 1; /* the dims before the run count like an odometer */
+    while (k >= 0 && ++walk[k].index == walk[k].extent) walk[k--].index = 0;
+    if (k < 0) return 0;
+  }
 }
 
 bool dtm_rt_var_keeps(const VarBlock *b, int64_t *neutral) {

@@ -61,7 +61,7 @@ static bool holds(const Block *b, int dim, const CutSlice *s) {
 START_TEST(cells_name_their_ranks) {
   unsigned seed = 7 + (unsigned)_i;
   TensorType t = random_type(&seed);
-  Cut c = cut_of(&t, 1);
+  Cut c = cut_of(&t);
   CutStrip rows = cut_strip(&arena, &c, c.row, 1000), cols = cut_strip(&arena, &c, c.col, 1000);
   const char *type = type_print(&arena, &t);
   int named[12] = {0};
@@ -95,7 +95,7 @@ END_TEST
 START_TEST(parts_tile_the_dim) {
   unsigned seed = 7 + (unsigned)_i;
   TensorType t = random_type(&seed);
-  Cut c = cut_of(&t, 1);
+  Cut c = cut_of(&t);
   for (int d = 0; d < (int)t.rank; d++) {
     CutStrip s = cut_strip(&arena, &c, d, 1000);
     int64_t next = 0;
@@ -113,7 +113,7 @@ END_TEST
 START_TEST(table_counts_every_rank) {
   unsigned seed = 7 + (unsigned)_i;
   TensorType t = random_type(&seed);
-  Cut c = cut_of(&t, 1);
+  Cut c = cut_of(&t);
   CutTable table = cut_table(&arena, &c);
   ck_assert_int_eq(table.rows.len, t.mesh->nranks);
   int64_t total = 0, distinct = 0;
@@ -142,7 +142,7 @@ static uint32_t columns(const char *s, size_t n) {
 START_TEST(drawings_fit) {
   unsigned seed = 7 + (unsigned)_i;
   TensorType t = random_type(&seed);
-  TensorReport r = {.name = "x", .what = "value", .type = &t, .chunks = 1, .mesh = "mesh"};
+  TensorReport r = {.name = "x", .what = "value", .type = &t, .mesh = "mesh"};
   static const uint32_t widths[] = {40, 80, 120};
   for (int w = 0; w < 3; w++) {
     StrBuf sb;

@@ -381,8 +381,8 @@ START_TEST(names_in_checkpoints) {
       "import nn\n"
       "module Block(i: int) {\n"
       "  norm = nn.RMSNorm(4)\n"
-      "  param q: f32[4, 4] name \"wq\" transposed\n"
-      "  param qkv: f32[12, 4] chunks(3)\n"
+      "  param q: f32[4, 4] transposed\n"
+      "  param qkv: f32[3, 4, 4] chunks(3)\n"
       "  buffer count: f32[]\n"
       "  forward(x) { return norm(x) }\n"
       "}\n"
@@ -392,6 +392,7 @@ START_TEST(names_in_checkpoints) {
       "  if true { extra = nn.RMSNorm(4) }\n"
       "  for i in range(1) { more = nn.RMSNorm(4) }\n"
       "  rename { \"layers.{i}.norm.weight\" = \"model.layers.{i}.ln.w\" }\n"
+      "  param scale: f32[4] name \"wq\"\n"
       "  forward(x) { return layers[0](x) }\n"
       "}\n"
       "infer {\n  model m = Net()\n  print(m(zeros(f32[2, 4])))\n}\n",
@@ -402,7 +403,7 @@ START_TEST(names_in_checkpoints) {
   const Program *p = c.program;
   for (int i = 0; i < 8; i++) ck_assert_str_eq(p->vars.data[i].name, names[i]);
   ck_assert_str_eq(p->vars.data[4].foreign_name, "model.layers.1.ln.w");
-  ck_assert_str_eq(p->vars.data[1].foreign_name, "wq");
+  ck_assert_str_eq(p->vars.data[find_var(&c, "scale")].foreign_name, "wq");
   ck_assert(p->vars.data[1].transposed && p->vars.data[2].chunks == 3);
   ck_assert_int_eq(p->vars.data[3].kind, VAR_BUFFER);
   find_var(&c, "tail.0.weight");
