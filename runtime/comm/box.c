@@ -116,6 +116,13 @@ int dtm_threads_for(size_t bytes, int threads) {
   return useful < 2 ? 1 : useful < (size_t)threads ? (int)useful : threads;
 }
 
+static void copy_part(const BoxRows *rows, int64_t first, int64_t last, CopyRun *copy) {
+  dtm_box_walk(rows, first, last, copy_run, copy);
+  if (copy->stream) {
+    dtm_stream_fence();
+  }
+}
+
 void dtm_box_copy(void *dst, const void *src, const RtBox *box, size_t element, bool stream,
                   int threads) {
   BoxRows rows;
@@ -123,14 +130,14 @@ void dtm_box_copy(void *dst, const void *src, const RtBox *box, size_t element, 
   CopyRun copy = {dst, src, element, stream};
   int n = dtm_threads_for((size_t)rows.total * element, threads);
   if (n == 1) {
-    dtm_box_walk(&rows, 0, rows.total, copy_run, &copy);
+    copy_part(&rows, 0, rows.total, &copy);
     return;
   }
 #pragma omp parallel for num_threads(n) schedule(static)
   for (int t = 0; t < n; t++) {
     int64_t first, last;
     dtm_split(rows.total, n, t, (int64_t)(64 / element), &first, &last);
-    dtm_box_walk(&rows, first, last, copy_run, &copy);
+    copy_part(&rows, first, last, &copy);
   }
 }
 

@@ -15,8 +15,10 @@
 void dtm_reduce(void *const *dst, int ndst, const void *const *src, int nsrc, size_t n, int dtype,
                 int op, bool stream);
 
-/* memcpy that writes past the caches when `stream`. */
+/* memcpy that writes past the caches when `stream`; the thread then owes a dtm_stream_fence before
+ * it tells anyone. */
 void dtm_copy(void *dst, const void *src, size_t bytes, bool stream);
+void dtm_stream_fence(void);
 
 /* From this many bytes on, written by one rank in one call, results do not fit the caches. */
 enum { RT_STREAM_BYTES = 4 << 20 };

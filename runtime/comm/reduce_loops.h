@@ -1,6 +1,7 @@
 /* The innermost loops of reductions, included once per instruction set with
  *   LOOPS_NAME(x)  a name of this instruction set
  *   LOOPS_TARGET   the attribute that selects it
+ *   LOOPS_STREAM(dst, src)  copies a line of 64 bytes past the caches
  * Plain loops that gcc and clang vectorise; the functions they call are inlined. */
 
 #define FOLD(T, name, expr)                                                                        \
@@ -84,9 +85,33 @@ LOOPS_TARGET static void LOOPS_NAME(divide_double)(double *x, size_t n, double b
   }
 }
 
-/* Copies past the caches, 64 bytes at a time; dst is 64-byte aligned, bytes a multiple of 64. */
-LOOPS_TARGET static void LOOPS_NAME(stream)(void *dst, const void *src, size_t bytes) {
-  LOOPS_STREAM(dst, src, bytes)
+/* Copies past the caches, and fetches as many bytes at each address of `ahead`. dst is 64-byte
+ * aligned, bytes a multiple of 64. */
+LOOPS_TARGET ALWAYS_INLINE void LOOPS_NAME(stream_with)(unsigned char *dst,
+                                                        const unsigned char *src, size_t bytes,
+                                                        const unsigned char *const *ahead,
+                                                        int nahead) {
+  for (size_t i = 0; i < bytes; i += 64) {
+    for (int a = 0; a < nahead; a++) {
+      __builtin_prefetch(ahead[a] + i);
+    }
+    LOOPS_STREAM(dst + i, src + i);
+  }
+}
+
+/* Constant counts keep the addresses in registers. */
+LOOPS_TARGET static void LOOPS_NAME(stream)(unsigned char *dst, const unsigned char *src,
+                                            size_t bytes, const unsigned char *const *ahead,
+                                            int nahead) {
+  if (nahead == 1) {
+    const unsigned char *const one[] = {ahead[0]};
+    LOOPS_NAME(stream_with)(dst, src, bytes, one, 1);
+  } else if (nahead == 2) {
+    const unsigned char *const two[] = {ahead[0], ahead[1]};
+    LOOPS_NAME(stream_with)(dst, src, bytes, two, 2);
+  } else {
+    LOOPS_NAME(stream_with)(dst, src, bytes, ahead, nahead);
+  }
 }
 
 #define INTEGER_ROW(S, U)                                                                          \
