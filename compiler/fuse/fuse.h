@@ -75,6 +75,7 @@ typedef struct FusedProgram {
 
 typedef struct FuseOptions {
   bool enabled; /* false: one kernel per node, for tests of fusion on = off */
+  bool apart;   /* groups that are alike are lowered each by itself, for the test of reuse.c */
 } FuseOptions;
 
 /* Builds the fused form of `local`. Kernels go to `kernels`. Everything lives in `arena`. */

@@ -184,6 +184,10 @@ static void copy_calls(Fuser *f, uint32_t group, const Pattern *p) {
 }
 
 static void lower(Fuser *f, uint32_t group) {
+  if (f->options->apart) {
+    fuse_lower_group(f, group);
+    return;
+  }
   describe(f, group);
   size_t bytes = f->words.len * sizeof *f->words.data;
   uint64_t key = hash_bytes(f->words.data, bytes, 0);
