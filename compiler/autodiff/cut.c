@@ -94,7 +94,8 @@ static bool refuses_partial(const Grad *d, const Node *n) {
          !dtype_widens(grad_type(d, n->first_result)->dtype, grad_type(d, n->operands[0])->dtype);
 }
 
-/* The edges of "cotangent of result y gives one of operand w". */
+/* The edges of "cotangent of result y gives one of operand w". Partial does not go from one mesh to
+ * another, whose dims of the same number are others. */
 static void connect(Net *net, const Node *n, ValueId y, ValueId w) {
   bool moved = grad_type(net->d, y)->mesh != grad_type(net->d, w)->mesh;
   uint32_t from = net->vertex[y], to = moved ? 0 : net->vertex[w];
@@ -114,7 +115,6 @@ static void connect(Net *net, const Node *n, ValueId y, ValueId w) {
 /* Whether Partial can be born at `w` by the gradient of a node with result `y`. */
 static bool births(const Net *net, const Node *n, ValueId y, ValueId w) {
   if (!free_on(net, w) || free_on(net, y)) return false;
-  if (grad_type(net->d, y)->mesh != grad_type(net->d, w)->mesh) return false;
   return n->op != OP_REDISTRIBUTE || place_on(net, y).kind == PLACE_SHARD;
 }
 

@@ -35,7 +35,8 @@ static ValueId to(Stages *s, ValueId v, const Mesh *mesh, const char *text) {
   return lab_op(&s->lab, OP_REDISTRIBUTE, &v, 1, &ATTR_T(TYPE, &type), 1);
 }
 
-/* Differentiates, checks the values, and returns the transfers that the backward pass adds. */
+/* Differentiates, checks the values, and returns the transfers that the backward pass adds: what is
+ * pending is reduced before it leaves its mesh. */
 static int finish(Stages *s, ValueId loss) {
   Lab *lab = &s->lab;
   NodeId end = lab->g->nodes.len;
@@ -45,8 +46,12 @@ static int finish(Stages *s, ValueId loss) {
   int transfers = 0;
   for (NodeId id = end; id < lab->g->nodes.len; id++) {
     const Node *n = graph_node(lab->g, id);
-    transfers += n->op == OP_REDISTRIBUTE && value_type(lab->g, n->operands[0])->mesh !=
-                                                 value_type(lab->g, n->first_result)->mesh;
+    if (n->op != OP_REDISTRIBUTE) continue;
+    const TensorType *from = value_type(lab->g, n->operands[0]);
+    if (from->mesh == value_type(lab->g, n->first_result)->mesh) continue;
+    transfers++;
+    for (uint32_t a = 0; a < from->mesh->naxes; a++)
+      ck_assert_int_ne(from->layout.at[a].kind, PLACE_PARTIAL);
   }
   for (uint32_t k = 0; k < s->n; k++) {
     ck_assert_uint_ne(s->grad[k], 0);
@@ -145,6 +150,34 @@ START_TEST(selected_dims) {
 }
 END_TEST
 
+/* A gradient that is pending on the last stage is reduced there, where it is smallest: it cannot
+ * wait for the parameter on the first, although the dims of both have the same numbers. */
+START_TEST(reduced_where_it_is_small) {
+  Stages s;
+  begin(&s);
+  const Mesh *a = s.stage[0], *b = s.stage[1];
+  ValueId x = param(&s, a, "f32[64, 6]"), w = param(&s, b, "f32[4@z, 6]");
+  ValueId far = to(&s, x, b, "f32[64, 6]");
+  const Attr attrs[] = {ATTR_INTS(DIMS, ((int64_t[]){0}), 1), ATTR_I(KEEPDIM, 1)};
+  far = lab_unary(&s.lab, OP_TANH, far);
+  ValueId row = lab_op(&s.lab, OP_SUM, &far, 1, attrs, 2);
+  ValueId h = lab_unary(&s.lab, OP_TANH, lab_binary(&s.lab, OP_LINEAR, row, w));
+  NodeId end = s.lab.g->nodes.len;
+  ck_assert_int_eq(finish(&s, lab_weigh(&s.lab, h)), 1);
+  int reductions = 0;
+  for (NodeId id = end; id < s.lab.g->nodes.len; id++) {
+    const Node *n = graph_node(s.lab.g, id);
+    const TensorType *from = n->noperands ? value_type(s.lab.g, n->operands[0]) : NULL;
+    if (n->op != OP_REDISTRIBUTE || from->layout.at[1].kind != PLACE_PARTIAL) continue;
+    reductions++;
+    ck_assert_ptr_eq(from->mesh, b);
+    ck_assert_int_eq(from->shape[0], 1);
+  }
+  ck_assert_int_eq(reductions, 1);
+  lab_free(&s.lab);
+}
+END_TEST
+
 int main(void) {
   TCase *t = tcase_create("backward across meshes");
   tcase_set_timeout(t, 60);
@@ -153,6 +186,7 @@ int main(void) {
   tcase_add_test(t, pending_sums);
   tcase_add_test(t, world_and_stages);
   tcase_add_test(t, selected_dims);
+  tcase_add_test(t, reduced_where_it_is_small);
   Suite *suite = suite_create("backward across meshes");
   suite_add_tcase(suite, t);
   return suite_run(suite);
