@@ -78,13 +78,36 @@ static bool names_axis(const Mesh *mesh, uint32_t axis, const char *word, size_t
   return strlen(mesh->axis[axis]) == n && memcmp(mesh->axis[axis], word, n) == 0;
 }
 
+/* The dims that lines named so far. */
+typedef struct NamedDim {
+  const char *name;
+  int line;
+} NamedDim;
+typedef VEC(NamedDim) NamedDims;
+
+/* NULL, or why a line may not be about this dim: each has one, and * comes before those it would
+ * change. */
+static const char *name_dim(Arena *arena, NamedDims *named, const char *name, int line) {
+  for (uint32_t i = 0; i < named->len; i++)
+    if (strcmp(named->data[i].name, name) == 0)
+      return arena_printf(arena, "%s has a line already, line %d; write both values on one", name,
+                          named->data[i].line);
+  if (strcmp(name, "*") == 0 && named->len)
+    return arena_printf(arena, "* would change what line %d says of %s; put it first",
+                        named->data[0].line, named->data[0].name);
+  VEC_PUSH(arena, named, (NamedDim){name, line});
+  return NULL;
+}
+
 /* One line without its comment; NULL or what is wrong. */
-static const char *parse_line(Arena *arena, const char *at, const char *end, const Mesh *mesh,
-                              Topology *out) {
-  const char *axis, *word;
+static const char *parse_line(Arena *arena, const char *at, const char *end, int line,
+                              const Mesh *mesh, NamedDims *named, Topology *out) {
+  const char *axis, *word, *wrong;
   size_t naxis, n;
   if (!next_word(&at, end, &axis, &naxis)) return NULL;
-  bool any = false;
+  wrong = name_dim(arena, named, arena_strndup(arena, axis, naxis), line);
+  if (wrong) return wrong;
+  bool any = false, twice[2] = {false, false};
   while (next_word(&at, end, &word, &n)) {
     bool alpha = n > 6 && memcmp(word, "alpha=", 6) == 0;
     bool rate = n > 10 && memcmp(word, "bandwidth=", 10) == 0;
@@ -93,7 +116,10 @@ static const char *parse_line(Arena *arena, const char *at, const char *end, con
       return arena_printf(arena,
                           "\"%.*s\" is not understood; write \"AXIS alpha=3us bandwidth=400GB/s\"",
                           (int)n, word);
-    any = true;
+    if (twice[rate])
+      return arena_printf(arena, "mesh dim %.*s has two values of %s", (int)naxis, axis,
+                          rate ? "bandwidth" : "alpha");
+    twice[rate] = any = true;
     for (uint32_t a = 0; a < mesh->naxes; a++) {
       if (!names_axis(mesh, a, axis, naxis)) continue;
       if (alpha) out->alpha[a] = v;
@@ -107,11 +133,12 @@ static const char *parse_line(Arena *arena, const char *at, const char *end, con
 
 bool topology_parse(Arena *arena, const char *text, const Mesh *mesh, Topology *out,
                     const char **error) {
+  NamedDims named = {0};
   *out = topology_default(mesh);
   for (int line = 1; *text; line++) {
     const char *end = text + strcspn(text, "\n");
     const char *stop = memchr(text, '#', (size_t)(end - text));
-    const char *wrong = parse_line(arena, text, stop ? stop : end, mesh, out);
+    const char *wrong = parse_line(arena, text, stop ? stop : end, line, mesh, &named, out);
     if (wrong) {
       *error = arena_printf(arena, "line %d: %s", line, wrong);
       return false;

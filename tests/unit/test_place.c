@@ -183,6 +183,17 @@ START_TEST(topologies) {
     ck_assert_msg(!topology_parse(&arena, bad[i], &m, &t, &error), "%s", bad[i]);
     ck_assert_ptr_nonnull(strstr(error, i == 7 ? "line 3:" : "line 1:"));
   }
+  static const struct {
+    const char *text, *wrong;
+  } twice[] = {{"x alpha=1us\n\nx bandwidth=1GB/s", "line 3: x has a line already, line 1"},
+               {"* alpha=1us\n* alpha=2us", "line 2: * has a line already, line 1"},
+               {"tp alpha=1us\ntp alpha=1us", "line 2: tp has a line already, line 1"},
+               {"y alpha=1us\n* alpha=2us", "line 2: * would change what line 1 says of y"},
+               {"x alpha=1us alpha=2us", "line 1: mesh dim x has two values of alpha"}};
+  for (size_t i = 0; i < sizeof twice / sizeof *twice; i++) {
+    ck_assert_msg(!topology_parse(&arena, twice[i].text, &m, &t, &error), "%s", twice[i].text);
+    ck_assert_msg(strstr(error, twice[i].wrong) == error, "%s", error);
+  }
   /* A slow outer axis: the gather goes over it first, while there is least to send. */
   ck_assert(topology_parse(&arena, "x bandwidth=1GB/s", &m, &t, &error));
   TensorType from = type2(&m, 4096, 4096, "xy", ""), to = type2(&m, 4096, 4096, "", "");
