@@ -72,6 +72,8 @@
 #define VJP_ONE_HOT NEVER
 /* fused, random, factories */
 #define VJP_CROSS_ENTROPY WHY("it should have been opened into primitives")
+#define VJP_ATTENTION FULL(vjp_attention)
+#define VJP_ATTENTION_BACKWARD SECOND
 #define VJP_DROPOUT FULL(vjp_dropout)
 #define VJP_DROPOUT_BACKWARD SECOND
 #define VJP_RAND NEVER

@@ -7,7 +7,7 @@
 
 #include "infer/infer.h"
 
-enum { EXAMPLE_LETTERS = 26, EXAMPLE_MAX_OPERANDS = 3, EXAMPLE_MAX_ATTRS = 8 };
+enum { EXAMPLE_LETTERS = 26, EXAMPLE_MAX_OPERANDS = 8, EXAMPLE_MAX_ATTRS = 8 };
 
 typedef struct ExampleNode {
   Op op;

@@ -12,7 +12,7 @@
 
 /* Values a constant takes: positive, zero, negative. */
 static const double constants[] = {2, 0, -3};
-enum { CONSTANTS = 3 };
+enum { CONSTANTS = 3, FEW_OPERANDS = 3 };
 
 typedef struct RowText {
   const char *text;        /* '$' = op of the Partials, '#' = the constant */
@@ -142,7 +142,8 @@ static void add_row(RowList *l, const ExampleNode *n, const InferResult *out, in
   l->rows.data[i].ops[constant] |= bit;
 }
 
-/* Every placement of every operand and of a stated type on the one mesh dim. */
+/* Every placement of every operand and of a stated type on the one mesh dim; with many operands,
+ * which only derivatives have, of the Partials sum and avg alone. */
 static void enumerate(RowList *l, ExampleNode *n, uint32_t slot, int constant) {
   TensorType *t = NULL;
   if (slot < n->noperands && !n->operands[slot].is_const) t = &n->operands[slot].type;
@@ -169,7 +170,8 @@ static void enumerate(RowList *l, ExampleNode *n, uint32_t slot, int constant) {
     t->layout.at[0] = (Place){.kind = PLACE_SHARD, .dim = (uint8_t)d};
     enumerate(l, n, slot + 1, constant);
   }
-  for (int op = REDUCE_SUM; op < REDUCE_COUNT; op++) {
+  int ops = n->noperands > FEW_OPERANDS ? REDUCE_AVG + 1 : REDUCE_COUNT;
+  for (int op = REDUCE_SUM; op < ops; op++) {
     t->layout.at[0] = (Place){.kind = PLACE_PARTIAL, .op = (uint8_t)op};
     enumerate(l, n, slot + 1, constant);
   }
@@ -293,8 +295,10 @@ const char *op_class_rule(OpClass cls) {
   case CLASS_INDEXING:
     return "Ids are global. The indexed dim may not be sharded, except the rows of an embedding.";
   case CLASS_FUSED:
-    return "A sharded vocabulary is reduced inside: the result is Replicate there. A sum or mean "
-           "over a sharded batch is Partial.";
+    return "A loss reduces a sharded vocabulary inside: the result is Replicate there; a sum or "
+           "mean "
+           "over a sharded batch is Partial. Attention takes each query alone; keys are whole, and "
+           "ranks that cut heads of k keep the query heads that share one together.";
   case CLASS_RANDOM:
     return "The mask depends on the global index of an element, so every placement draws the same.";
   case CLASS_FACTORY:

@@ -20,7 +20,7 @@ typedef enum InferStatus {
   INFER_ERROR /* `error` is filled */
 } InferStatus;
 
-enum { INFER_MAX_FIXES = 16, INFER_MAX_OPERANDS = 64, INFER_MAX_RESULTS = 2 };
+enum { INFER_MAX_FIXES = 16, INFER_MAX_OPERANDS = 64, INFER_MAX_RESULTS = 3 };
 
 typedef struct InferResult {
   InferStatus status;

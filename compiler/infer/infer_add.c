@@ -131,10 +131,10 @@ static void emit(DiagSink *sink, const Graph *g, const InferResult *out, const V
 /* A node that stands for one with a fault; its results have the types inference got to, if any. */
 static NodeId add_poisoned(Graph *g, Op op, const ValueId *operands, uint32_t noperands,
                            const Attr *attrs, uint32_t nattrs, Span span, uint32_t scope) {
-  TensorType none[INFER_MAX_RESULTS] = {{.dtype = DT_F32}, {.dtype = DT_F32}};
+  TensorType none[INFER_MAX_RESULTS] = {{.dtype = DT_NONE}};
   const Mesh *mesh = noperands ? value_type(g, operands[0])->mesh : NULL;
   uint32_t nresults = op_info(op)->results;
-  for (uint32_t k = 0; k < nresults; k++) none[k].mesh = mesh;
+  for (uint32_t k = 0; k < nresults; k++) none[k] = (TensorType){.dtype = DT_F32, .mesh = mesh};
   NodeId id = graph_add(g, op, operands, noperands, attrs, nattrs, none, nresults, span, scope);
   for (uint32_t k = 0; k < nresults; k++)
     graph_value(g, node_result(graph_node(g, id), k))->poisoned = true;

@@ -1,6 +1,7 @@
 /* Canonical attributes: every later pass reads complete, non-negative ones. */
 #include "infer/rules.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,6 +91,12 @@ uint32_t infer_canonical_attrs(Arena *arena, Op op, const TensorType *operand,
     add_default(&c, ATTR_I(IGNORE_INDEX, -100));
     add_default(&c, ATTR_F(LABEL_SMOOTHING, 0));
     add_default(&c, ATTR_S(REDUCTION, "mean"));
+  }
+  if (op == OP_ATTENTION || op == OP_ATTENTION_BACKWARD) {
+    int64_t width = operand->shape[operand->rank - 1];
+    add_default(&c, ATTR_I(CAUSAL, 0));
+    if (op == OP_ATTENTION) add_default(&c, ATTR_F(SCALE, width ? 1 / sqrt((double)width) : 1));
+    add_default(&c, ATTR_F(P, 0));
   }
   if (op == OP_ONE_HOT) add_default(&c, ATTR_I(DTYPE, DT_I64));
   if (op == OP_DROPOUT || op == OP_DROPOUT_BACKWARD) add_default(&c, ATTR_F(P, 0.5));

@@ -136,11 +136,18 @@ static bool letter_lists(Rule *r, AxisList lists[MAX_LETTERS]) {
   return true;
 }
 
+/* How many of the letter's axes are those of the letter it lies within. */
+static uint32_t shared_axes(const Letters *l, const AxisList lists[MAX_LETTERS], uint32_t x) {
+  return l->within[x] ? lists[l->within[x] - 1].n : 0;
+}
+
 /* Checks that each axis serves one letter, and that whole dims are whole. */
 static bool check_axes(Rule *r, const AxisList lists[MAX_LETTERS]) {
   const Letters *l = &r->letters;
   const AxisList *user[DTM_MAX_AXES] = {NULL};
   for (uint32_t x = 0; x < l->n; x++) {
+    if (l->within[x] && !is_prefix(&lists[l->within[x] - 1], &lists[x]))
+      return fail_lists(r, &lists[x], &lists[l->within[x] - 1]);
     if (lists[x].n && l->rule[x] == LETTER_WHOLE)
       return rule_fail(
           r, DIAG_SHARDED_DIM, lists[x].operand, lists[x].axis[0],
@@ -148,7 +155,7 @@ static bool check_axes(Rule *r, const AxisList lists[MAX_LETTERS]) {
                     print_list(r, &lists[x])),
           rule_text(r, "each rank holds only its block of the dim, and %s looks at all of it",
                     r->info->name));
-    for (uint32_t i = 0; i < lists[x].n; i++) {
+    for (uint32_t i = shared_axes(l, lists, x); i < lists[x].n; i++) {
       const AxisList **u = &user[lists[x].axis[i]];
       if (*u)
         return rule_fail(
@@ -219,6 +226,27 @@ static void explain_reduced(Rule *r, const AxisList *l, uint32_t axis) {
         rule_text(r, "%s runs over dim %u, which is sharded on %s", r->info->name, l->dim, name);
 }
 
+static bool result_has(const Rule *r, uint32_t k, uint32_t letter) {
+  for (uint32_t d = 0; d < r->out->results[k].rank; d++)
+    if (r->letters.out[k][d] == (int8_t)letter) return true;
+  return false;
+}
+
+/* Axes of LETTER_SPREAD that leave result `k` a sum over the ranks; those of the letter it lies
+ * within only where the result lacks that one too. */
+static void spread(Rule *r, const AxisList lists[MAX_LETTERS], uint32_t k) {
+  const Letters *l = &r->letters;
+  TensorType *t = &r->out->results[k];
+  for (uint32_t x = 0; x < l->n; x++) {
+    if (l->rule[x] != LETTER_SPREAD || result_has(r, k, x)) continue;
+    bool within = l->within[x] && result_has(r, k, l->within[x] - 1u);
+    for (uint32_t i = within ? shared_axes(l, lists, x) : 0; i < lists[x].n; i++) {
+      layout_set(&t->layout, r->mesh, lists[x].axis[i], PLACE_PARTIAL, 0, REDUCE_SUM);
+      if (r->explain) explain_reduced(r, &lists[x], lists[x].axis[i]);
+    }
+  }
+}
+
 bool rule_derive(Rule *r, PartialRule *partial) {
   AxisList lists[MAX_LETTERS];
   ReduceOp pending[DTM_MAX_AXES] = {REDUCE_NONE};
@@ -242,6 +270,7 @@ bool rule_derive(Rule *r, PartialRule *partial) {
     }
     for (uint32_t a = 0; a < naxes; a++)
       if (pending[a]) layout_set(&t->layout, r->mesh, a, PLACE_PARTIAL, 0, pending[a]);
+    spread(r, lists, k);
   }
   return true;
 }

@@ -31,6 +31,13 @@ const char *rule_operand_name(const Rule *r, uint32_t i) {
   if (r->op == OP_EMBEDDING) return i ? "the weight" : "the ids";
   if (r->op == OP_CROSS_ENTROPY)
     return i == 0 ? "the logits" : i == 1 ? "the labels" : "the class weights";
+  if (r->op == OP_ATTENTION || r->op == OP_ATTENTION_BACKWARD) {
+    static const char *const attention[] = {
+        "the cotangent",       "q",           "k",          "v", "the output",
+        "the log of the sums", "q_positions", "k_positions"};
+    uint32_t k = r->op == OP_ATTENTION_BACKWARD ? i : i < 3 ? i + 1 : i + 3;
+    return attention[k];
+  }
   if (r->op == OP_WHERE)
     return i == 0 ? "the condition" : i == 1 ? "the first value" : "the second value";
   if (r->n == 1) return "the operand";
@@ -151,8 +158,8 @@ bool rule_fail_shape(Rule *r, uint32_t operand, const char *reason) {
 }
 
 bool rule_fail_argument(Rule *r, const char *reason) {
-  return rule_fail(r, DIAG_OPERATOR_ARGUMENT, 0, -1,
-                   rule_text(r, "%s: %s", r->info->name, reason), NULL);
+  return rule_fail(r, DIAG_OPERATOR_ARGUMENT, 0, -1, rule_text(r, "%s: %s", r->info->name, reason),
+                   NULL);
 }
 
 /* The first operand that is Partial on the axis; the caller knows there is one. */

@@ -59,6 +59,8 @@
 #define RULE_ONE_HOT rule_one_hot
 /* fused */
 #define RULE_CROSS_ENTROPY rule_cross_entropy
+#define RULE_ATTENTION rule_attention
+#define RULE_ATTENTION_BACKWARD rule_attention
 /* random */
 #define RULE_DROPOUT rule_random
 #define RULE_DROPOUT_BACKWARD rule_random

@@ -15,7 +15,8 @@ typedef enum LetterRule {
   LETTER_FREE = 0, /* may be sharded; the result inherits the list */
   LETTER_WHOLE,    /* may not be sharded */
   LETTER_REDUCED,  /* the result lacks it: sharded gives Partial(reduce) */
-  LETTER_INTERNAL  /* the result lacks it; the operator communicates itself: sharded gives R */
+  LETTER_INTERNAL, /* the result lacks it; the operator communicates itself: sharded gives R */
+  LETTER_SPREAD    /* results that have it inherit the list; one that lacks it is Partial(sum) */
 } LetterRule;
 
 enum {
@@ -27,6 +28,9 @@ typedef struct Letters {
   int8_t of[INFER_MAX_OPERANDS][DTM_MAX_DIMS];
   int8_t out[INFER_MAX_RESULTS][DTM_MAX_DIMS];
   uint8_t rule[MAX_LETTERS]; /* LetterRule */
+  /* 1 + the letter whose list this one's begins with: query heads within groups that share a key
+   * head. 0 = none. */
+  uint8_t within[MAX_LETTERS];
   uint32_t n;
   ReduceOp reduce; /* what LETTER_REDUCED turns into */
   bool prefix;     /* a shorter list that is a prefix is sliced: pointwise only */
@@ -130,7 +134,7 @@ RuleFn rule_concat, rule_expand, rule_flip, rule_pad, rule_permute, rule_reshape
     rule_slice, rule_squeeze, rule_triangle, rule_unslice, rule_unsqueeze;
 RuleFn rule_embedding, rule_embedding_backward, rule_gather, rule_index_select, rule_one_hot,
     rule_scatter_add;
-RuleFn rule_cross_entropy;
+RuleFn rule_cross_entropy, rule_attention;
 RuleFn rule_const, rule_iota, rule_made, rule_random_numbers, rule_range, rule_replica, rule_same, rule_same_as, rule_sink,
     rule_stated, rule_step;
 

@@ -123,7 +123,9 @@ typedef enum TypeRule {
   X(VAR, "var", INT)                                                                               \
   X(SOURCE, "source", INT)                                                                         \
   X(NAME, "name", STRING)                                                                          \
-  X(ROLE, "role", STRING)
+  X(ROLE, "role", STRING)                                                                          \
+  X(CAUSAL, "causal", BOOL)                                                                        \
+  X(SCALE, "scale", FLOAT)
 
 typedef enum AttrKey {
   ATTR_NONE = 0,

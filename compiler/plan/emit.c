@@ -207,14 +207,17 @@ static void emit_collective(Emitter *e, uint32_t id, AbiAction *a) {
   if (a->kind != ABI_SLICE && a->kind != ABI_FILL) e->report->collectives++;
 }
 
-/* The argument after the dim of every operator that is a function of the runtime. One without a
- * line here, or without a number in AbiLibrary, does not compile. */
-#define LIBRARY_SORT ATTR_DESCENDING
-#define LIBRARY_TOPK ATTR_K
-#define LIBRARY_CUMSUM ATTR_REVERSE
-#define LIBRARY_SCATTER_ADD ATTR_NONE
-#define LIBRARY_EMBEDDING_BACKWARD ATTR_NONE
-#define LIBRARY_SAME_AS ATTR_NONE
+/* The arguments after the dim of every operator that is a function of the runtime, in the order of
+ * AttrKey; floats as their bits. One without a line here, or without a number in AbiLibrary, does
+ * not compile. */
+#define LIBRARY_SORT ATTR_BIT(DESCENDING)
+#define LIBRARY_TOPK ATTR_BIT(K)
+#define LIBRARY_CUMSUM ATTR_BIT(REVERSE)
+#define LIBRARY_SCATTER_ADD 0
+#define LIBRARY_EMBEDDING_BACKWARD 0
+#define LIBRARY_SAME_AS 0
+#define LIBRARY_ATTENTION (ATTR_BIT(P) | ATTR_BIT(INSTANCE) | ATTR_BIT(CAUSAL) | ATTR_BIT(SCALE))
+#define LIBRARY_ATTENTION_BACKWARD LIBRARY_ATTENTION
 
 #define POINTWISE(ID, name, arity, trait, types, expr, grads, doc)
 #define OPERATOR(ID, name, cls, lower, min, max, results, attrs, doc)                              \
@@ -228,7 +231,7 @@ static const AbiLibrary library_code[OP_COUNT] = {
 #define OPERATOR(ID, name, cls, lower, min, max, results, attrs, doc)                              \
   [OP_##ID] = OPS_PICK(ROW_##lower(ID), 0),
 #define ROW_LIBRARY(ID) 0, LIBRARY_##ID
-static const AttrKey library_argument[OP_COUNT] = {
+static const uint64_t library_arguments[OP_COUNT] = {
 #include "ops/ops.def"
 };
 #undef ROW_LIBRARY
@@ -243,8 +246,13 @@ static void emit_library(Emitter *e, const Group *g, AbiAction *a) {
     int64_t dim = node_int(n, ATTR_DIM, 0);
     add_arg(e, a, constant(e, dim < 0 ? dim + type_of(e, g->inputs[0])->rank : dim));
   }
-  AttrKey more = library_argument[n->op];
-  if (more) add_arg(e, a, constant(e, node_int(n, more, 0)));
+  for (int key = ATTR_NONE + 1; key < ATTR_COUNT; key++) {
+    if (!(library_arguments[n->op] >> key & 1)) continue;
+    int64_t value = node_int(n, (AttrKey)key, 0);
+    double number = node_float(n, (AttrKey)key, 0);
+    if (attr_kind((AttrKey)key) == ATTR_KIND_FLOAT) memcpy(&value, &number, sizeof value);
+    add_arg(e, a, constant(e, value));
+  }
 }
 
 static void emit_output(Emitter *e, const Group *g, const Node *n, AbiAction *a) {

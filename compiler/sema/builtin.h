@@ -30,6 +30,7 @@
   X(gelu)                                                                                          \
   X(masked_fill)                                                                                   \
   X(dropout)                                                                                       \
+  X(scaled_dot_product_attention)                                                                  \
   X(step)                                                                                          \
   X(zeros)                                                                                         \
   X(ones)                                                                                          \

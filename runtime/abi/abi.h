@@ -190,6 +190,11 @@ typedef enum AbiLibrary {
   ABI_LIB_SCATTER_ADD,        /* x, index, source -> y; dim */
   ABI_LIB_EMBEDDING_BACKWARD, /* g, ids -> dweight; ids outside its block are skipped */
   ABI_LIB_SAME_AS,            /* x, first -> x; a fault where they differ */
+  /* q, k, v, [positions of queries, of keys] -> out, lse; p, instance, causal, scale. Floats are
+   * the bits of a double. */
+  ABI_LIB_ATTENTION,
+  /* g, q, k, v, out, lse, [positions] -> dq, dk, dv; as above */
+  ABI_LIB_ATTENTION_BACKWARD,
   ABI_LIB_COUNT
 } AbiLibrary;
 

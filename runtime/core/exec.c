@@ -82,6 +82,7 @@ static int prepare_library(Exec *x, const AbiAction *a, Prepared *p, size_t *scr
   c->code = a->code;
   c->threads = x->comm->threads;
   c->ntensors = a->nbuffers;
+  c->step = dtm_rt_exec_step(x);
   for (uint32_t i = 0; i < a->nbuffers; i++)
     c->t[i] = library_tensor(x, &x->image->buffer[a->buffers + i], p->buffers[i]);
   for (uint32_t i = 0; i < a->nargs; i++) c->args[i] = p->ints[i];

@@ -4,6 +4,7 @@
 #include <omp.h>
 #include <string.h>
 
+#include "core/library_attention.h"
 #include "core/library_embedding.h"
 #include "runtime/abi/number.h"
 
@@ -198,6 +199,8 @@ static void same_as(const LibCall *c, LibFault *fault) {
 size_t dtm_rt_library_scratch(const LibCall *c) {
   if (c->code == ABI_LIB_SORT || c->code == ABI_LIB_TOPK)
     return 2 * sizeof(int64_t) * (size_t)lines_of(&c->t[0], c->args[0]).n * (size_t)c->threads;
+  if (c->code == ABI_LIB_ATTENTION || c->code == ABI_LIB_ATTENTION_BACKWARD)
+    return dtm_rt_library_attention_scratch(c);
   return c->code == ABI_LIB_EMBEDDING_BACKWARD ? dtm_rt_embedding_scratch(c) : 0;
 }
 
@@ -221,6 +224,10 @@ int dtm_rt_library_run(const LibCall *c, void *scratch, LibFault *fault) {
     break;
   case ABI_LIB_SAME_AS:
     same_as(c, fault);
+    break;
+  case ABI_LIB_ATTENTION:
+  case ABI_LIB_ATTENTION_BACKWARD:
+    dtm_rt_library_attention(c, scratch);
     break;
   case ABI_LIB_NONE:
   case ABI_LIB_COUNT:

@@ -17,7 +17,7 @@ typedef struct LibTensor {
   int64_t shape[ABI_MAX_DIMS];  /* of the whole tensor */
 } LibTensor;
 
-enum { LIB_MAX_TENSORS = 4, LIB_MAX_ARGS = 2 };
+enum { LIB_MAX_TENSORS = 11, LIB_MAX_ARGS = 4 };
 
 typedef struct LibCall {
   uint32_t code; /* AbiLibrary, which says what the tensors and args are */
@@ -25,6 +25,7 @@ typedef struct LibCall {
   LibTensor t[LIB_MAX_TENSORS];
   int64_t args[LIB_MAX_ARGS];
   int threads;
+  const AbiStep *step; /* of the run: seed and step of random numbers */
 } LibCall;
 
 /* An index that is outside the tensor; same_as: the element of the block that differs, its value

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "infer/rules.h"
+#include "reference/ref_internal.h"
 #include "reference/type_text.h"
 
 bool proof_real_row(const void *state, Arena *arena, const ExampleNode *n, InferResult *out) {
@@ -48,7 +49,21 @@ static double global_weight(const ExampleNode *n, const RefTensor *in) {
   return weight;
 }
 
+/* Operand 5 of attention_backward holds what operands 1 and 2 say. */
+static void relate_sums(const ExampleNode *n, RefTensor *whole) {
+  TensorType types[EXAMPLE_MAX_OPERANDS];
+  for (uint32_t i = 0; i < n->noperands; i++) types[i] = without_layout(&n->operands[i].type);
+  RefNode node = {.op = n->op,
+                  .attrs = n->attrs,
+                  .nattrs = n->nattrs,
+                  .noperands = n->noperands,
+                  .operand_types = types};
+  RefEval e = {.node = &node, .in = whole};
+  ref_attention_sums(&e, &whole[5]);
+}
+
 void proof_relate(const ExampleNode *n, RefTensor *whole) {
+  if (n->op == OP_ATTENTION_BACKWARD) relate_sums(n, whole);
   if (n->op == OP_SHIFT_LEFT || n->op == OP_SHIFT_RIGHT)
     for (int64_t i = 0, count = ref_count(&whole[1]); i < count; i++)
       whole[1].data[i] = fabs(whole[1].data[i]);
@@ -153,6 +168,9 @@ static bool local_conforms(Trial *t, const int64_t *coord) {
   Attr attrs[EXAMPLE_MAX_ATTRS];
   InferResult *out = ARENA_NEW(t->arena, InferResult);
   if (n->noperands == 0) return true;
+  /* Not a question of extents alone: a rank with some query heads and all key heads finds by its
+   * offset which it sees. The interpreter checks it. */
+  if (n->op == OP_ATTENTION || n->op == OP_ATTENTION_BACKWARD) return true;
   for (uint32_t i = 0; i < n->noperands; i++) {
     Block b = type_block(&t->operands[i], coord);
     if (i == 0) first = b;
@@ -265,6 +283,18 @@ static void describe(Proof *p, const ExampleNode *n, const InferResult *out) {
   snprintf(p->first_failure, sizeof p->first_failure, "%s", sb.text);
 }
 
+/* Leaves out Partials other than sum and avg. */
+static uint32_t without_other_partials(Layout *layouts, uint32_t n) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    bool other = false;
+    for (uint32_t a = 0; a < DTM_MAX_AXES; a++)
+      other |= layouts[i].at[a].kind == PLACE_PARTIAL && layouts[i].at[a].op > REDUCE_AVG;
+    if (!other) layouts[kept++] = layouts[i];
+  }
+  return kept;
+}
+
 ProofSlots proof_slots(Arena *arena, ExampleNode *node) {
   ProofSlots s = {.total = 1};
   for (uint32_t i = 0; i < node->noperands; i++)
@@ -272,6 +302,7 @@ ProofSlots proof_slots(Arena *arena, ExampleNode *node) {
   if (node->stated) s.type[s.n++] = node->stated;
   for (uint32_t i = 0; i < s.n; i++) {
     s.count[i] = layouts_of(arena, s.type[i], &s.layouts[i]);
+    if (s.n > PROOF_FEW) s.count[i] = without_other_partials(s.layouts[i], s.count[i]);
     s.total *= s.count[i];
   }
   return s;
@@ -309,6 +340,52 @@ bool proof_set_constants(const ExampleNode *n, double value, ExampleNode *out) {
   return any;
 }
 
+/* The layout with these placements on axes 0 and 1; `second_first`:
+ * where both cut one dim, axis 1 is the outer one. */
+static Layout joined(const Mesh *mesh, Place first, Place second, bool second_first) {
+  Layout l = {{{0}}};
+  for (uint32_t k = 0; k < 2; k++) {
+    uint32_t axis = second_first ? 1 - k : k;
+    Place p = axis ? second : first;
+    layout_set(&l, mesh, axis, (PlaceKind)p.kind, p.dim, (ReduceOp)p.op);
+  }
+  return l;
+}
+
+/* Many operands on two mesh dims: every row is a pair of rows of one mesh dim, so these are found
+ * first, and all pairs are run, with both orders of nested cuts and one drawn for each operand. */
+static void prove_pairs(Proof *p, ExampleNode *node, const Mesh *mesh, Arena *arena) {
+  VEC(Place) rows = {0};
+  ProofSlots s = proof_slots(arena, node);
+  InferResult *out = ARENA_NEW(arena, InferResult);
+  uint32_t ones[EXAMPLE_MAX_OPERANDS + 1], nrows = 0;
+  uint64_t total = 1;
+  for (uint32_t i = 0; i < s.n; i++) { /* layouts that leave axis 1 alone */
+    ones[i] = 0;
+    for (uint32_t j = 0; j < s.count[i]; j++)
+      if (s.layouts[i][j].at[1].kind == PLACE_REPLICATE) s.layouts[i][ones[i]++] = s.layouts[i][j];
+    total *= ones[i];
+  }
+  for (uint64_t c = 0; c < total; c++) {
+    uint64_t rest = c;
+    for (uint32_t i = 0; i < s.n; rest /= ones[i], i++)
+      s.type[i]->layout = s.layouts[i][rest % ones[i]];
+    if (!p->row(p->state, &p->scratch, node, out)) continue;
+    for (uint32_t i = 0; i < s.n; i++) VEC_PUSH(arena, &rows, s.type[i]->layout.at[0]);
+    nrows++;
+  }
+  for (uint32_t a = 0; a < nrows; a++)
+    for (uint32_t b = 0; b < nrows; b++)
+      for (int order = 0; order < 3; order++) {
+        for (uint32_t i = 0; i < s.n; i++) {
+          bool swapped = order == 2 ? random_bits(&p->rng) & 1 : order == 1;
+          s.type[i]->layout = joined(mesh, rows.data[a * s.n + i], rows.data[b * s.n + i], swapped);
+        }
+        prove_combination(p, node);
+        recycle(p);
+      }
+}
+
 /* All combinations of one example at these extents on one mesh. */
 static void prove_example(Proof *p, Op op, uint32_t variant, const Mesh *mesh,
                           const int64_t *extent) {
@@ -323,6 +400,10 @@ static void prove_example(Proof *p, Op op, uint32_t variant, const Mesh *mesh,
     /* Extents for which even Replicate operands have no row are not an example. */
     if (!p->row(p->state, &arena, &node, out)) continue;
     ProofSlots s = proof_slots(&arena, &node);
+    if (s.n > PROOF_FEW && mesh->naxes == 2) {
+      prove_pairs(p, &node, mesh, &arena);
+      continue;
+    }
     for (uint64_t k = 0; k < s.total; k++) {
       proof_set(&s, k);
       prove_combination(p, &node);

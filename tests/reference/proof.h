@@ -32,6 +32,9 @@ typedef enum ProofExtents { EXTENTS_EVEN, EXTENTS_UNEVEN, EXTENTS_ONE, EXTENTS_Z
 void proof_extents(ProofExtents kind, uint32_t special, int64_t nranks,
                    int64_t extent[EXAMPLE_LETTERS]);
 
+/* With more operands than these, which derivatives have, of the Partials sum and avg alone. */
+enum { PROOF_FEW = 3 };
+
 /* What takes every layout in turn: operands that are no constants, and a stated type. */
 typedef struct ProofSlots {
   TensorType *type[EXAMPLE_MAX_OPERANDS + 1];

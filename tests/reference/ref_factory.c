@@ -73,6 +73,8 @@ static double row_loss(const double *x, int64_t vocab, int64_t label, const doub
 }
 
 bool ref_fused(RefEval *e) {
+  if (e->node->op == OP_ATTENTION) return ref_attention(e);
+  if (e->node->op == OP_ATTENTION_BACKWARD) return ref_attention_backward(e);
   const RefTensor *x = &e->in[0], *labels = &e->in[1];
   const Attr *how = ref_attr(e, ATTR_REDUCTION);
   const char *reduction = how ? how->as.s : "mean";

@@ -14,7 +14,10 @@ typedef struct RefEval {
 
 typedef bool RefFn(RefEval *e);
 RefFn ref_pointwise, ref_contraction, ref_reduction, ref_whole_dim, ref_movement, ref_indexing,
-    ref_fused, ref_random, ref_factory;
+    ref_fused, ref_random, ref_factory, ref_attention, ref_attention_backward;
+/* The log of the sums of a call of attention_backward, for the operand that holds them (0 where a
+ * query sees no key). */
+void ref_attention_sums(RefEval *e, RefTensor *lse);
 
 const Attr *ref_attr(const RefEval *e, AttrKey key);
 int64_t ref_int(const RefEval *e, AttrKey key, int64_t otherwise);

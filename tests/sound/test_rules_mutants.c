@@ -79,6 +79,9 @@ static const Plant plants[] = {
     {OP_SCATTER_ADD, {R, R, P(SUM)}, P(SUM)},
     {OP_CROSS_ENTROPY, {S0, S0}, P(AVG)},
     {OP_ONE_HOT, {P(MAX)}, P(MAX)},
+    {OP_ATTENTION, {S0, R, R}, P(SUM)},
+    {OP_ATTENTION, {R, S1, S1}, P(SUM)},
+    {OP_ATTENTION, {R, S0, S0}, R},
 };
 enum { PLANTS = sizeof plants / sizeof *plants };
 

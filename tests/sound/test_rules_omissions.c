@@ -130,7 +130,8 @@ static void search(Omissions *o, Proof *p) {
         example_build(&arena, (Op)op, v, extent, &mesh, &built);
         bool more = proof_set_constants(&built, constants[c], &node);
         /* A stated type is part of the question, not of the answer. */
-        if (!node.stated) search_node(o, p, &node, v, constants[c]);
+        /* Rows of a derivative with many operands follow from those of what it differentiates. */
+        if (!node.stated && node.noperands <= PROOF_FEW) search_node(o, p, &node, v, constants[c]);
         arena_free(&arena);
         if (!more) break;
       }

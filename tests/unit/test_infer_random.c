@@ -84,7 +84,7 @@ static Attr random_attr(Arena *arena, AttrKey key, const Mesh *mesh) {
 /* Operands that often fit each other: the same type with another layout, now and then. */
 static uint32_t random_operands(Operand *operands, Op op, const Mesh *mesh) {
   uint32_t n = op_info(op)->min_operands, most = op_info(op)->max_operands;
-  if (most > n) n = (uint32_t)pick(n, most < 4 ? most : 4);
+  if (most > n) n = (uint32_t)pick(n, most < 8 ? most : 8);
   for (uint32_t i = 0; i < n; i++) {
     operands[i] = (Operand){.type = random_type(mesh)};
     if (i > 0 && pick(0, 2)) {
@@ -114,7 +114,7 @@ START_TEST(any_node) {
   for (int round = 0; round < ROUNDS; round++) {
     Arena arena;
     Mesh mesh;
-    Operand operands[4];
+    Operand operands[8];
     Attr attrs[ATTR_COUNT], canonical[ATTR_COUNT];
     uint32_t nattrs = 0;
     Op op = (Op)pick(OP_NONE + 1, OP_COUNT - 1);
