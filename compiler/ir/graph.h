@@ -119,7 +119,8 @@ typedef struct DataSource {
   int64_t below;      /* every value must be < below; 0 = unchecked */
   bool ignores;       /* ... or be `ignore` */
   int64_t ignore;
-  double scale; /* read value * scale when the type is a float (1 = none) */
+  double scale;    /* read value * scale when the type is a float (1 = none) */
+  double from, to; /* shares of the samples between which are those of the source; to 0 = all */
   Span span;
 } DataSource;
 

@@ -185,6 +185,10 @@ static void data(Reader *p, ProgramBlock *b) {
   if (read_accept(p, "stored")) d.file_dtype = read_dtype(p);
   if (read_accept(p, "below")) d.below = read_integer(p);
   if (read_accept(p, "scale")) d.scale = read_real(p);
+  if (read_accept(p, "part")) {
+    d.from = read_real(p);
+    d.to = read_real(p);
+  }
   d.span = read_place_after_slashes(p);
   read_end_line(p);
   VEC_PUSH(p->arena, &b->data, d);

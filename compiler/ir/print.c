@@ -193,6 +193,12 @@ static void put_data(const Printer *p, const DataSource *d) {
     strbuf_puts(p->out, " scale ");
     put_float(p->out, d->scale);
   }
+  if (d->to != 0) {
+    strbuf_puts(p->out, " part ");
+    put_float(p->out, d->from);
+    strbuf_putc(p->out, ' ');
+    put_float(p->out, d->to);
+  }
   put_span(p, d->span, "  // ");
   strbuf_putc(p->out, '\n');
 }

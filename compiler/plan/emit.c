@@ -343,6 +343,8 @@ static void emit_sources(Emitter *e, const ProgramBlock *block, AbiProgram *prog
                    .ignores = d->ignores,
                    .ignore = d->ignore,
                    .scale = d->scale,
+                   .from = d->from,
+                   .to = d->to,
                    .source = source_text(e, d->span)};
     if (d->type.rank && program->batch == 0 && !source_is_made(d))
       program->batch = d->type.shape[0];

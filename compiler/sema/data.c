@@ -44,8 +44,21 @@ static bool check_type(Sema *s, const TensorType *t, Span span) {
   return !fault;
 }
 
+/* (0.0, 0.9): the first nine tenths of the samples. */
+static bool part(Sema *s, Val v, Span span, DataSource *source) {
+  bool two = v.kind == VAL_LIST && v.as.list->len == 2;
+  if (two && (!want_float(s, v.as.list->data[0], span, "part", &source->from) ||
+              !want_float(s, v.as.list->data[1], span, "part", &source->to)))
+    return false;
+  if (two && 0 <= source->from && source->from < source->to && source->to <= 1) return true;
+  Diag *d = sema_error(s, DIAG_DATA, span, "part is where the samples begin and end, from 0 to 1");
+  diag_help(s->sink, d, (Span){0}, NULL, NULL,
+            "train on part = (0.0, 0.9) and evaluate on part = (0.9, 1.0)");
+  return false;
+}
+
 void block_data(Sema *s, Env *env, RunBlock *block, const Stmt *stmt) {
-  enum { PATH, TYPE, DTYPE, BELOW, SCALE, COUNT };
+  enum { PATH, TYPE, DTYPE, BELOW, SCALE, PART, COUNT };
   const Expr *e = NULL;
   for (uint32_t i = 0; i < stmt->as.setting.parts.len; i++)
     if (!stmt->as.setting.parts.data[i].word) e = stmt->as.setting.parts.data[i].value;
@@ -63,7 +76,7 @@ void block_data(Sema *s, Env *env, RunBlock *block, const Stmt *stmt) {
   source.reader = e->as.call.callee->as.s;
   Call call = {.env = env, .name = source.reader, .nargs = e->as.call.args.len, .span = e->span};
   call.args = eval_args(s, env, &e->as.call.args, 0);
-  bool ok = bind_words(s, &call, "path type dtype? below? scale?", v, at) &&
+  bool ok = bind_words(s, &call, "path type dtype? below? scale? part?", v, at) &&
             want_string(s, v[PATH], at[PATH], "the path", &source.path);
   if (ok && v[TYPE].kind != VAL_TYPE) {
     sema_error(s, DIAG_DATA, at[TYPE],
@@ -79,6 +92,7 @@ void block_data(Sema *s, Env *env, RunBlock *block, const Stmt *stmt) {
     ok = want_int(s, v[BELOW], at[BELOW], "below", &source.below);
   if (ok && v[SCALE].kind != VAL_UNSET)
     ok = want_float(s, v[SCALE], at[SCALE], "scale", &source.scale);
+  if (ok && v[PART].kind != VAL_UNSET) ok = part(s, v[PART], at[PART], &source);
   if (ok && strcmp(source.reader, "raw") == 0 && !source.file_dtype) {
     sema_error(s, DIAG_DATA, e->span, "raw needs the element type of the file: dtype = i32");
     ok = false;

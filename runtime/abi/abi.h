@@ -106,6 +106,7 @@ typedef struct AbiSource {
   int64_t below;       /* integers must be in [0, below); 0 = unchecked */
   int64_t ignore;      /* ... or be this, if `ignores` */
   double scale;    /* value * scale when the batch is a float type and the file is not; 1 = none */
+  double from, to; /* of n samples those from n * from to n * to, rounded down; to 0 = all */
   uint32_t source; /* "mlp.dtm:40:3" */
   uint32_t ignores;
 } AbiSource;

@@ -21,6 +21,7 @@ typedef struct Source {
   bool opened, mask; /* mask: no file */
   Table table;
   int64_t samples;
+  int64_t first;                /* of them in the file */
   int64_t advance;              /* elements from one sample to the next */
   int64_t stride[ABI_MAX_DIMS]; /* of the dims of a batch, in elements; [0] unused */
   bool present;                 /* this rank is in the batch's mesh */
@@ -96,7 +97,15 @@ static int find_samples(const RtData *d, uint32_t i) {
              (long long)(t->rank ? t->shape[0] : 1), (long long)window);
     return unfit(d, i, why);
   }
-  return 0;
+  const AbiSource *record = &d->setup.image->source[i];
+  if (record->to == 0) return 0;
+  int64_t all = s->samples;
+  s->first = (int64_t)((double)all * record->from);
+  s->samples = (int64_t)((double)all * record->to) - s->first;
+  if (s->samples > 0) return 0;
+  snprintf(why, sizeof why, "no sample is between %g and %g of its %lld", record->from, record->to,
+           (long long)all);
+  return unfit(d, i, why);
 }
 
 static void find_block(const RtData *d, uint32_t i) {
@@ -282,7 +291,7 @@ int dtm_rt_data_read(RtData *data, uint32_t source, int64_t epoch, int64_t batch
     if (sample >= data->samples) sample = data->samples - 1;
     if (data->setup.shuffle)
       sample = dtm_rt_shuffle(data->setup.seed, epoch, data->samples, sample);
-    int status = convert_box(data, source, 1, sample * s->advance, dst, &at);
+    int status = convert_box(data, source, 1, (s->first + sample) * s->advance, dst, &at);
     if (status) return status;
   }
   return 0;

@@ -5,6 +5,9 @@
  * mesh or the number of ranks. Each rank reads only the bytes of its own block of a batch. Values
  * are converted to the batch's element type (times the source's scale) and checked against `below`.
  *
+ * A source may be a part of its file: the samples between two shares of them, so that training and
+ * evaluation share a file and no sample.
+ *
  * A file with as many dims as the batch holds one sample per row. A stream of one dim against a
  * batch of two is cut into windows of the batch's second extent: of integers, each begins with the
  * last element of the one before (tokens [batch, seq + 1]: nothing is left out and no target is

@@ -357,6 +357,43 @@ START_TEST(windows) {
 }
 END_TEST
 
+/* Parts of a file: together all its samples, none twice. */
+START_TEST(parts) {
+  int64_t seen[10] = {0};
+  Bytes b = {.n = 0};
+  for (int i = 0; i < 31; i++) put(&b, &(unsigned char){(unsigned char)i}, 1);
+  const char *path = write_file("parts", &b); /* ten samples of three and the next */
+  const double cuts[] = {0, 0.25, 0.5, 0.99, 1};
+  for (int part = 0; part < 4; part++) {
+    Fixture f;
+    fixture_init(&f, 0);
+    add_source(&f, "text", path, 0, batch_type(ABI_I64, 2, 1, 4, 0), 0, 1);
+    f.sources[0].from = cuts[part];
+    f.sources[0].to = cuts[part + 1];
+    ck_assert_msg(fixture_open(&f, true) == 0, "%s", failure);
+    for (int64_t k = 0; k < dtm_rt_data_samples(f.data); k++) {
+      int64_t sample[4];
+      ck_assert_int_eq(dtm_rt_data_read(f.data, 0, 0, k, sample), 0);
+      ck_assert_int_eq(sample[0] % 3, 0);
+      ck_assert_int_eq(sample[3], sample[0] + 3);
+      ck_assert(sample[0] >= 3 * (int64_t)(10 * cuts[part]) &&
+                sample[0] < 3 * (int64_t)(10 * cuts[part + 1]));
+      seen[sample[0] / 3]++;
+    }
+    dtm_rt_data_close(f.data);
+  }
+  for (int i = 0; i < 10; i++) ck_assert_int_eq(seen[i], 1);
+  Fixture f;
+  fixture_init(&f, 0);
+  add_source(&f, "text", path, 0, batch_type(ABI_I64, 2, 1, 4, 0), 0, 1);
+  f.sources[0].from = 0.01;
+  f.sources[0].to = 0.05;
+  ck_assert_int_ne(fixture_open(&f, true), 0);
+  expect_failure("no sample is between 0.01 and 0.05 of its 10");
+  unlink(path);
+}
+END_TEST
+
 START_TEST(mask) {
   Bytes b = idx_file();
   const char *path = write_file("masked", &b);
@@ -482,6 +519,7 @@ int main(void) {
   tcase_add_test(c, gzip);
   tcase_add_test(c, images);
   tcase_add_test(c, windows);
+  tcase_add_test(c, parts);
   tcase_add_test(c, mask);
   tcase_add_test(c, shuffled);
   tcase_add_test(c, refused);

@@ -1,0 +1,183 @@
+/* The models of samples/ against PyTorch: files of Hugging Face in, and on every mesh the logits,
+ * the loss and the gradient of every parameter that tests/fixtures/make.py got from transformers in
+ * f64.
+ *
+ * The model is the sample's source up to its train block. A step of plain SGD with a rate of 1000
+ * leaves -1000 times the gradient in each parameter, which the program saves under the names that
+ * it loaded; what is written is thereby tested against the names and the storage of the fixture.
+ */
+#include <check.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "state/safetensors.h"
+#include "support/suite.h"
+#include "support/work.h"
+
+static char root[512];
+
+enum { MOST_MESHES = 24 };
+static const struct {
+  const char *fixture, *sample, *model, *prefix, *flags;
+  const char *meshes[MOST_MESHES];
+} models[] = {
+    {"llama",
+     "llama",
+     "Llama",
+     "",
+     "-D heads=6 -D kv_heads=3",
+     {"dp=1", "dp=2", "dp=3", "tp=3", "dp=2,tp=3"}},
+    {"llama3",
+     "llama",
+     "Llama",
+     "",
+     "-D heads=3 -D kv_heads=1 -D tied=true -D theta=500.0 -D rope_factor=8.0 -D trained=64",
+     {"dp=1", "dp=4"}},
+    {"gpt2",
+     "gpt2",
+     "GPT2",
+     "transformer.",
+     "-D heads=6 -D kv_heads=6 -D positions=16",
+     {"dp=1", "dp=2", "tp=2", "tp=3", "dp=2,tp=2"}},
+};
+enum { NMODELS = sizeof models / sizeof *models };
+
+/* The model of samples/NAME/NAME.dtm with a train block of our own, as NAME.dtm. */
+static void write_program(const char *sample, const char *model, const char *fixture) {
+  char path[700], *source = NULL;
+  size_t size = 0;
+  snprintf(path, sizeof path, "%s/samples/%s/%s.dtm", root, sample, sample);
+  FILE *in = fopen(path, "r");
+  ck_assert_msg(in != NULL, "%s", path);
+  ck_assert(getdelim(&source, &size, 0, in) > 0);
+  fclose(in);
+  char *train = strstr(source, "\ntrain {");
+  ck_assert_ptr_nonnull(train);
+  *train = 0;
+  FILE *out = work_create("probe.dtm");
+  fprintf(out,
+          "%s\n"
+          "train {\n"
+          "  data tokens = npy(\"%s/tests/fixtures/%s/tokens.npy\", i64[batch@dp, seq + 1])\n"
+          "  data want = npy(\"%s/tests/fixtures/%s/logits.npy\", f32[batch@dp, seq, vocab@tp])\n"
+          "  model m = %s()\n"
+          "  let logits = m(tokens[:, 0:seq])\n"
+          "  metric difference = max(abs(logits - want))\n"
+          "  metric largest = max(abs(want))\n"
+          "  loss cross_entropy(logits, tokens[:, 1:seq + 1])\n"
+          "  optimizer sgd(lr = 1000.0)\n"
+          "  shuffle false\n"
+          "  steps 1\n"
+          "}\n",
+          source, root, fixture, root, fixture, model);
+  fclose(out);
+  free(source);
+}
+
+static double number(const char *log, const char *key) {
+  char quoted[64];
+  snprintf(quoted, sizeof quoted, "\"%s\":", key);
+  const char *at = strstr(log, quoted);
+  ck_assert_msg(at != NULL, "no %s in: %s", key, log);
+  return strtod(at + strlen(quoted), NULL);
+}
+
+static void open_files(StStore *store, const char *path) {
+  char why[ST_WHY];
+  ck_assert_msg(dtm_rt_st_open(store, path, why), "%s", why);
+}
+
+static const float *floats(const StStore *store, const char *name, const StTensor **t) {
+  *t = dtm_rt_st_find(store, name);
+  ck_assert_msg(*t != NULL && (*t)->dtype == ABI_F32, "no f32 %s", name);
+  return dtm_rt_st_data(store, *t);
+}
+
+/* Largest difference of (before - after) / 1000 from the gradient, relative to its largest element.
+ */
+static void compare_gradients(const char *what, const char *fixture, const char *prefix) {
+  StStore before, after, want;
+  char path[700];
+  snprintf(path, sizeof path, "%s/tests/fixtures/%s", root, fixture);
+  open_files(&before, path);
+  strcat(path, "/gradients.safetensors");
+  open_files(&want, path);
+  char out[600];
+  ck_assert_int_eq(work_run(out, sizeof out, "pwd"), 0);
+  out[strcspn(out, "\n")] = 0;
+  strcat(out, "/after.safetensors");
+  open_files(&after, out);
+  for (size_t i = 0; i < want.ntensors; i++) {
+    const char *name = want.tensors[i].name;
+    if (strcmp(name, "loss") == 0) continue;
+    const StTensor *g, *b, *a;
+    const float *gradient = floats(&want, name, &g), *old = floats(&before, name, &b);
+    const float *new = floats(&after, name + strlen(prefix), &a);
+    ck_assert_msg(a->rank == g->rank && memcmp(a->shape, g->shape, sizeof a->shape) == 0,
+                  "%s: %s has another shape", what, name);
+    double largest = 0, difference = 0;
+    for (uint64_t k = 0; k < (g->end - g->begin) / sizeof(float); k++) {
+      double d = fabs(((double)old[k] - (double)new[k]) / 1000 - (double)gradient[k]);
+      if (d > difference || isnan(d)) difference = d;
+      largest = fmax(largest, fabs((double)gradient[k]));
+    }
+    ck_assert_msg(difference <= 1e-5 * largest, "%s: gradient of %s differs by %g, largest is %g",
+                  what, name, difference, largest);
+  }
+  ck_assert_uint_eq(after.ntensors, want.ntensors - 1);
+  dtm_rt_st_close(&before);
+  dtm_rt_st_close(&after);
+  dtm_rt_st_close(&want);
+}
+
+START_TEST(equals_pytorch) {
+  static char log[1 << 16];
+  const char *fixture = models[_i].fixture;
+  write_program(models[_i].sample, models[_i].model, fixture);
+  for (int m = 0; m < MOST_MESHES && models[_i].meshes[m]; m++) {
+    const char *mesh = models[_i].meshes[m];
+    char what[128];
+    snprintf(what, sizeof what, "%s on %s", fixture, mesh);
+    int status = work_run(log, sizeof log,
+                          "$DTMC probe.dtm --mesh %s -D vocab=61 -D dim=24 -D ffn=40 -D layers=2 "
+                          "-D batch=4 -D seq=12 %s -o probe && ./probe --load %s/tests/fixtures/%s "
+                          "--save after.safetensors --log=json --threads 1",
+                          mesh, models[_i].flags, root, fixture);
+    ck_assert_msg(status == 0, "%s: %s", what, log);
+    double difference = number(log, "difference"), largest = number(log, "largest");
+    ck_assert_msg(difference <= 1e-5 * largest, "%s: logits differ by %g, largest is %g", what,
+                  difference, largest);
+    StStore want;
+    const StTensor *t;
+    char path[700];
+    snprintf(path, sizeof path, "%s/tests/fixtures/%s/gradients.safetensors", root, fixture);
+    open_files(&want, path);
+    double loss = (double)*floats(&want, "loss", &t);
+    dtm_rt_st_close(&want);
+    ck_assert_msg(fabs(number(log, "loss") - loss) <= 1e-5 * loss, "%s: loss %.9g", what, loss);
+    compare_gradients(what, fixture, models[_i].prefix);
+    /* What GPT-2's files hold beside its parameters is listed, and nothing else is. */
+    bool extra = strstr(log, "tensors are not used") != NULL;
+    ck_assert_msg(extra == (*models[_i].prefix != 0), "%s: %s", what, log);
+    if (extra)
+      ck_assert_ptr_nonnull(strstr(log, "2 tensors are not used: transformer.h.0.attn.bias"));
+  }
+}
+END_TEST
+
+int main(void) {
+  if (!getcwd(root, sizeof root - 16)) return 2;
+  char *tests = strstr(root, "/tests/e2e");
+  if (tests) *tests = 0;
+  if (!work_begin()) return 2;
+  Suite *suite = suite_create("models");
+  TCase *t = tcase_create("models");
+  tcase_set_timeout(t, 600);
+  tcase_add_loop_test(t, equals_pytorch, 0, NMODELS);
+  suite_add_tcase(suite, t);
+  int failed = suite_run(suite);
+  return work_end() ? failed : 2;
+}
