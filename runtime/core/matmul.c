@@ -182,18 +182,36 @@ static bool own_relu(const MatmulShape *s) {
   return s->activation == ABI_ACT_RELU && !s->addend;
 }
 
+static inline float relu_f32(float x) {
+  return x <= 0 ? 0 : x;
+}
+
+static inline uint16_t relu_bf16(uint16_t x) {
+  return (uint16_t)(x - 0x8000) <= 0x7f80 ? 0 : x; /* negative, and not beyond infinity */
+}
+
+/* Every store happens, so that lines of consecutive elements vectorise. */
+#define RELU_LINE(NAME, T)                                                                         \
+  static void NAME##_line(T *v, int64_t n, int64_t step) {                                         \
+    if (step == 1)                                                                                 \
+      for (int64_t j = 0; j < n; j++) v[j] = NAME(v[j]);                                           \
+    else                                                                                           \
+      for (int64_t j = 0; j < n; j++) v[j * step] = NAME(v[j * step]);                             \
+  }
+RELU_LINE(relu_f32, float)
+RELU_LINE(relu_bf16, uint16_t)
+#undef RELU_LINE
+
 static void relu_tile(const MatmulShape *s, const Primitive *p, void *out) {
-  for (int64_t i = 0; i < p->m; i++)
-    for (int64_t j = 0; j < p->n; j++) {
-      int64_t at = i * s->out_m + j * s->out_n;
-      if (s->dtype == ABI_F32) {
-        float *v = (float *)out + at;
-        *v = *v <= 0 ? 0 : *v;
-      } else { /* bf16: negative, and not beyond infinity */
-        uint16_t *v = (uint16_t *)out + at;
-        *v = *v >= 0x8000 && *v <= 0xff80 ? 0 : *v;
-      }
-    }
+  bool rows = s->out_n == 1;
+  int64_t lines = rows ? p->m : p->n, n = rows ? p->n : p->m;
+  int64_t line = rows ? s->out_m : s->out_n, step = rows ? 1 : s->out_m;
+  for (int64_t i = 0; i < lines; i++) {
+    if (s->dtype == ABI_BF16)
+      relu_bf16_line((uint16_t *)out + i * line, n, step);
+    else
+      relu_f32_line((float *)out + i * line, n, step);
+  }
 }
 
 static dnnl_status_t make_attributes(const MatmulShape *s, const Primitive *p,
