@@ -71,6 +71,17 @@ const char *infer_explain(Arena *arena, Op op, const char *call);
 /* All operators as Markdown. */
 const char *infer_reference(Arena *arena);
 
+/* How attention deals with a sequence that a mesh dim cuts: by the name of the dim. */
+typedef enum ContextKind {
+  CONTEXT_NONE = 0, /* it may not be cut */
+  CONTEXT_RING,     /* ring_cp: blocks of keys and values go round the ranks */
+  CONTEXT_ULYSSES   /* ulysses_cp: heads are cut in its place while attention runs */
+} ContextKind;
+
+ContextKind context_kind(const char *axis);
+/* The axes (bit set) of this kind that cut dim `dim`. */
+uint32_t context_axes(const TensorType *t, uint32_t dim, ContextKind kind);
+
 /* Einsum letters of a contraction node, the form every later pass works on. Letters are small
  * integers; -1 ends nothing: lengths are ranks. For linear the bias is operand 2 and has the letter
  * of the output's last dim. Batch dims of matmul that broadcast have letters only where extent > 1.

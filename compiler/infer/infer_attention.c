@@ -3,9 +3,10 @@
  * Batch dims, query heads and queries may be sharded: each query is computed alone. The heads of k
  * and v may be too, if a rank that has a query head has the key head it sees: query heads are cut
  * by the mesh dims that cut key heads and then, inside, by others, and no group of query heads that
- * share a key head is cut between ranks. Keys are whole (sequences are cut by the context-parallel
- * algorithms), the features that scores sum over as well. In the derivative what k and v lack and
- * the queries are cut by leaves their cotangents Partial.
+ * share a key head is cut between ranks. Keys are whole, or cut like the queries by mesh dims whose
+ * names choose a context-parallel algorithm (place/context.c, spmd/ring.c); the features that
+ * scores sum over are whole. In the derivative what k and v lack and the queries are cut by leaves
+ * their cotangents Partial.
  */
 #include "infer/rules.h"
 
@@ -104,6 +105,25 @@ static bool letter_part(Rule *r, const Attention *a, Part p, const int8_t *lette
                                      rule_operand_name(r, (uint32_t)i)));
 }
 
+/* Keys may be cut by mesh dims that are named for it, and then are cut like the queries: the
+ * operator sees to it that every query meets all keys. */
+static bool keys_letter(Rule *r, Attention *a) {
+  const TensorType *k = part_type(r, a, PART_K);
+  uint8_t axes[DTM_MAX_AXES];
+  uint32_t n = layout_dim_axes(&k->layout, k->rank - 2, axes);
+  a->keys = n ? a->queries : rule_new_letter(r, LETTER_WHOLE);
+  for (uint32_t i = 0; i < n; i++)
+    if (context_kind(rule_axis_name(r, axes[i])) == CONTEXT_NONE)
+      return rule_fail(
+          r, DIAG_SHARDED_DIM, (uint32_t)a->operand[PART_K], axes[i],
+          rule_text(r, "%s: keys are sharded on mesh dim %s", r->info->name,
+                    rule_axis_name(r, axes[i])),
+          rule_text(r,
+                    "every query looks at all keys, and a rank holds only its block of them; the "
+                    "names ulysses_cp and ring_cp choose an algorithm for a sharded sequence"));
+  return true;
+}
+
 static bool assign_letters(Rule *r, Attention *a) {
   const TensorType *q = part_type(r, a, PART_Q), *v = part_type(r, a, PART_V);
   bool derivative = r->op == OP_ATTENTION_BACKWARD;
@@ -114,7 +134,7 @@ static bool assign_letters(Rule *r, Attention *a) {
   a->heads = rule_new_letter(r, spread);
   r->letters.within[a->heads] = (uint8_t)(1 + a->groups);
   a->queries = rule_new_letter(r, spread);
-  a->keys = rule_new_letter(r, LETTER_WHOLE);
+  if (!keys_letter(r, a)) return false;
   a->width = rule_new_letter(r, LETTER_WHOLE);
   a->features = rule_new_letter(r, spread);
   int64_t heads = q->shape[h], queries = q->shape[h + 1], width = q->shape[h + 2],

@@ -169,6 +169,8 @@ typedef struct ProgramBlock {
   OptimizerSpec optimizer;
 } ProgramBlock;
 
+typedef VEC(const Mesh *) MeshList;
+
 typedef struct Program {
   Arena *arena;
   Interner *names;
@@ -176,7 +178,7 @@ typedef struct Program {
   const char *path;  /* of the main .dtm file */
   const char *model; /* the one model, whose name is no part of those of its variables; or NULL */
   const Mesh *world;
-  VEC(const Mesh *) meshes;
+  MeshList meshes;
   VEC(Var) vars;
   ProgramBlock block[BLOCK_COUNT];
   uint64_t seed;

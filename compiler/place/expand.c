@@ -1,4 +1,5 @@
-/* Stage graph -> explicit: cross_entropy as primitives; then equal nodes are merged and dead ones
+/* Stage graph -> explicit: cross_entropy as primitives, attention over a cut sequence opened
+ * (context.c); then equal nodes are merged and dead ones
  * dropped, so that later stages see every variable read once.
  *
  * For logits x [*, V], labels y [*], class weights w [V] (1 when absent) and smoothing e, the loss
@@ -20,6 +21,7 @@
 
 #include "infer/infer.h"
 #include "ir/rewrite.h"
+#include "place/context.h"
 
 typedef struct Loss {
   ProgramBlock *block;
@@ -288,6 +290,8 @@ static void expand_block(Arena *scratch, const Program *program, ProgramBlock *b
   for (NodeId id = 1; id < b->graph->nodes.len; id++) {
     if (graph_node(b->graph, id)->op == OP_CROSS_ENTROPY)
       expand_node(scratch, program, &map, id, b);
+    else if (context_opens(b->graph, id))
+      context_open(scratch, program, &map, id);
     else
       graph_map_copy(&map, id);
   }

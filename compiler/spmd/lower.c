@@ -92,6 +92,7 @@ static void lower_node(Lowering *l, NodeId id) {
     lower_assign(l);
     return;
   }
+  if (spmd_ring(l)) return;
   if (n->op == OP_DETACH)
     v = l->map[n->operands[0]];
   else if (n->op == OP_REPLICA)
@@ -111,11 +112,12 @@ static void lower_node(Lowering *l, NodeId id) {
 
 /* As spmd_lower; outputs go to all ranks of `world` (or NULL); `map` (old value -> new) is kept for
  * the caller. */
-static Graph *lower(Arena *arena, const Graph *g, const Mesh *world, PlanCache *plans,
-                    ValueId **map, const char **error) {
+static Graph *lower(Arena *arena, const Graph *g, const Mesh *world, MeshList *meshes,
+                    PlanCache *plans, ValueId **map, const char **error) {
   Lowering l = {.arena = arena,
                 .in = g,
                 .world = world,
+                .meshes = meshes,
                 .nodes = graph_map_begin(arena, arena, g),
                 .plans = plans};
   l.out = l.nodes.to;
@@ -131,7 +133,8 @@ static Graph *lower(Arena *arena, const Graph *g, const Mesh *world, PlanCache *
 
 Graph *spmd_lower(Arena *arena, const Graph *g, PlanCache *plans, const char **error) {
   ValueId *map;
-  return lower(arena, g, NULL, plans, &map, error);
+  MeshList meshes = {0};
+  return lower(arena, g, NULL, &meshes, plans, &map, error);
 }
 
 /* A scalar made of constants alone is on no mesh in particular; from here on every value has ranks
@@ -147,7 +150,8 @@ const char *spmd_run(Program *program, PlanCache *plans) {
     if (!b->graph) continue;
     ValueId *map;
     const char *error;
-    Graph *g = lower(program->arena, b->graph, program->world, plans, &map, &error);
+    Graph *g =
+        lower(program->arena, b->graph, program->world, &program->meshes, plans, &map, &error);
     if (!g) return error;
     settle_scalars(g, program->world);
     b->graph = g;

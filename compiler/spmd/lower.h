@@ -14,6 +14,7 @@ typedef struct Lowering {
   ValueId *map;   /* nodes.value: value of `in` -> value of `out` */
   PlanCache *plans;
   const Mesh *world;   /* where outputs go; NULL = where they are */
+  MeshList *meshes;    /* of the program: turned ones are added */
   const char *error;   /* the first thing that went wrong, or NULL */
   const Node *serving; /* node of `in` that is being lowered: new nodes take its place and phase */
 } Lowering;
@@ -46,6 +47,8 @@ DType spmd_work_dtype(DType dtype);
 
 /* Lowers l->serving to primitives; false when it is none of the composites. */
 bool spmd_composite(Lowering *l, ValueId *result);
+/* Lowers l->serving to the steps of a ring; false when it is no attention over a ring. */
+bool spmd_ring(Lowering *l);
 /* Contractions: into a form with contiguous parts. */
 ValueId spmd_contraction(Lowering *l);
 /* `v` under type `to`, by the planner's steps. */

@@ -110,6 +110,23 @@ Mesh *mesh_unbind(Arena *arena, const Mesh *mesh, int axis, int64_t i) {
   return sub;
 }
 
+Mesh *mesh_turn(Arena *arena, const Mesh *mesh, int axis, int64_t by) {
+  Mesh *sub = ARENA_NEW(arena, Mesh);
+  *sub = *mesh;
+  sub->name =
+      arena_printf(arena, "%s.turn(\"%s\", %lld)", mesh->name, mesh->axis[axis], (long long)by);
+  sub->sub = true;
+  int64_t *ranks = ARENA_ARRAY(arena, int64_t, mesh->nranks);
+  for (int64_t p = 0; p < mesh->nranks; p++) {
+    int64_t coord[DTM_MAX_AXES];
+    mesh_coords(mesh, p, coord);
+    coord[axis] = (coord[axis] + by) % mesh->size[axis];
+    ranks[p] = mesh_rank(mesh, mesh_position(mesh, coord));
+  }
+  sub->ranks = ranks;
+  return sub;
+}
+
 /* Fills the ranks of `sub`, whose positions count through the axes of `mesh` in this order. */
 static void reorder(Arena *arena, const Mesh *mesh, const uint8_t order[DTM_MAX_AXES], Mesh *sub) {
   int64_t *ranks = ARENA_ARRAY(arena, int64_t, mesh->nranks);

@@ -79,24 +79,52 @@ static int find_group(const Image *image, const End *e, uint32_t axes, Moves *m)
   return 0;
 }
 
-/* Both meshes together, ascending by world rank: a transfer between meshes. */
-static int find_union(const Image *image, const End *a, const End *b, Moves *m) {
-  int64_t most = a->mesh->nranks + b->mesh->nranks;
-  m->group = malloc(sizeof *m->group * (size_t)most);
-  if (!m->group) return -1;
-  const AbiMesh *world = &image->mesh[image->header->world];
-  for (int64_t p = 0; p < world->nranks && m->ngroup < most; p++) {
-    int32_t r = image->rank[world->ranks + (uint64_t)p];
-    if (abi_mesh_position(image, a->mesh, r) >= 0 || abi_mesh_position(image, b->mesh, r) >= 0)
-      m->group[m->ngroup++] = r;
+/* Whether the rank at a position of the target's mesh gets something from `sender`. */
+static int receives(const End *src, const End *dst, int64_t receiver, int64_t sender,
+                    AbiTransfer **room, size_t *capacity) {
+  size_t n =
+      abi_transfers_for(src->type, src->mesh, dst->type, dst->mesh, receiver, *room, *capacity);
+  if (n > *capacity) {
+    AbiTransfer *more = realloc(*room, sizeof **room * n);
+    if (!more) return -1;
+    *room = more;
+    *capacity = n;
+    abi_transfers_for(src->type, src->mesh, dst->type, dst->mesh, receiver, more, n);
   }
+  for (size_t i = 0; i < n; i++)
+    if ((*room)[i].sender == sender) return 1;
   return 0;
 }
 
+/* A transfer between meshes: this rank, those that it receives from and those that receive from it,
+ * ascending by world rank. Each meets its own neighbours alone, so that ranks on a ring need not
+ * wait for those at its far side. */
+static int find_neighbours(const Image *image, const End *src, const End *dst, int32_t rank,
+                           Moves *m) {
+  const AbiMesh *world = &image->mesh[image->header->world];
+  m->group = malloc(sizeof *m->group * (size_t)world->nranks);
+  AbiTransfer *room = NULL;
+  size_t capacity = 0;
+  int status = m->group ? 0 : -1;
+  for (int64_t p = 0; p < world->nranks && status >= 0; p++) {
+    int32_t other = image->rank[world->ranks + (uint64_t)p];
+    int64_t sender = abi_mesh_position(image, src->mesh, other),
+            receiver = abi_mesh_position(image, dst->mesh, other);
+    status = other == rank;
+    if (!status && dst->position >= 0 && sender >= 0)
+      status = receives(src, dst, dst->position, sender, &room, &capacity);
+    if (!status && src->position >= 0 && receiver >= 0)
+      status = receives(src, dst, receiver, src->position, &room, &capacity);
+    if (status > 0) m->group[m->ngroup++] = other;
+  }
+  free(room);
+  return status < 0 ? -1 : 0;
+}
+
 static int find_pull(const Image *image, const AbiAction *action, const End *src, const End *dst,
-                     Moves *m) {
+                     int32_t rank, Moves *m) {
   if (src->mesh == dst->mesh ? find_group(image, dst, action->axes, m)
-                             : find_union(image, src, dst, m))
+                             : find_neighbours(image, src, dst, rank, m))
     return -1;
   if (dst->position < 0) return 0;
   size_t n = abi_transfers_for(src->type, src->mesh, dst->type, dst->mesh, dst->position, NULL, 0);
@@ -110,8 +138,8 @@ static int find_pull(const Image *image, const AbiAction *action, const End *src
   for (size_t i = 0; i < n; i++) {
     End peer = *src;
     find_block(&peer, t[i].sender);
-    int32_t rank = image->rank[src->mesh->ranks + (uint64_t)t[i].sender];
-    m->boxes[i] = box_between(&peer, dst, t[i].offset, t[i].extent, rank);
+    int32_t from = image->rank[src->mesh->ranks + (uint64_t)t[i].sender];
+    m->boxes[i] = box_between(&peer, dst, t[i].offset, t[i].extent, from);
   }
   m->nboxes = n;
   free(t);
@@ -166,7 +194,7 @@ int dtm_rt_moves_find(const Image *image, const AbiAction *action, int32_t rank,
   *m = (Moves){.dtype = src.type->dtype};
   switch ((AbiActionKind)action->kind) {
   case ABI_PULL:
-    return find_pull(image, action, &src, &dst, m);
+    return find_pull(image, action, &src, &dst, rank, m);
   case ABI_ALL_REDUCE:
     return find_ranges(image, action, rank, m) || find_group(image, &src, action->axes, m) ? -1 : 0;
   case ABI_REDUCE_SCATTER:

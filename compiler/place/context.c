@@ -1,0 +1,82 @@
+/* Stage graph -> explicit: the all-to-alls of Ulysses.
+ *
+ * Attention with q, k, v [*, H, L, E] cut along L by ulysses_cp computes each head over the whole
+ * sequence: before it the mesh dim goes from L to H, innermost, and behind it back. What cuts L
+ * beside it (ring_cp) stays. Heads are cut by the chunk rule, so a number of heads that the mesh
+ * does not divide is exact. Query heads that share a key head need it on their rank: where the
+ * chunks of key heads are not those of the query heads' groups, every rank of ulysses_cp gathers
+ * the sequence of all its key heads instead.
+ *
+ * Source: Jacobs et al., "DeepSpeed Ulysses: system optimizations for enabling training of extreme
+ * long sequence transformer models".
+ */
+#include "place/context.h"
+
+#include "infer/infer.h"
+
+typedef struct Opening {
+  Graph *g;
+  DiagSink sink; /* stays empty: every node is legal by construction */
+  const Node *at;
+  uint32_t axes; /* of ulysses_cp */
+} Opening;
+
+enum { MAX_OPERANDS = 5 };
+
+bool context_opens(const Graph *g, NodeId id) {
+  const Node *n = graph_node(g, id);
+  if (n->op != OP_ATTENTION) return false;
+  const TensorType *k = value_type(g, n->operands[1]);
+  return context_axes(k, k->rank - 2, CONTEXT_ULYSSES) != 0;
+}
+
+/* The mesh dim leaves the sequence; it goes to dim `to`, innermost, unless that is < 0. */
+static TensorType moved(const Opening *o, TensorType t, int to) {
+  for (uint32_t a = 0; a < t.mesh->naxes; a++) {
+    if (!(o->axes >> a & 1)) continue;
+    layout_set(&t.layout, t.mesh, a, PLACE_REPLICATE, 0, REDUCE_NONE);
+    if (to >= 0) layout_set(&t.layout, t.mesh, a, PLACE_SHARD, (uint32_t)to, REDUCE_NONE);
+  }
+  return t;
+}
+
+static ValueId redistribute(Opening *o, ValueId v, const TensorType *to) {
+  if (type_equal(value_type(o->g, v), to)) return v;
+  NodeId id = infer_add(o->g, &o->sink, OP_REDISTRIBUTE, &v, 1, &ATTR_T(TYPE, to), 1, o->at->span,
+                        NULL, o->at->scope);
+  return node_result(graph_node(o->g, id), 0);
+}
+
+/* Whether attention has a row for k and v with their heads cut as well. */
+static bool groups_together(Arena *scratch, const Node *n, const TensorType *types) {
+  Operand operands[MAX_OPERANDS] = {{.is_const = false}};
+  InferResult result;
+  for (uint32_t i = 0; i < n->noperands; i++) operands[i].type = types[i];
+  infer_node(scratch, OP_ATTENTION, operands, n->noperands, n->attrs, n->nattrs, &result);
+  return result.status == INFER_OK;
+}
+
+void context_open(Arena *scratch, const Program *program, GraphMap *map, NodeId id) {
+  const Node n = *graph_node(map->from, id);
+  Opening o = {.g = map->to, .at = &n};
+  TensorType types[MAX_OPERANDS];
+  ValueId operands[MAX_OPERANDS];
+  uint32_t heads = value_type(map->from, n.operands[0])->rank - 3;
+  diag_init(&o.sink, scratch, program->sources);
+  o.axes = context_axes(value_type(map->from, n.operands[1]), heads + 1, CONTEXT_ULYSSES);
+  for (uint32_t i = 0; i < n.noperands; i++)
+    types[i] = moved(&o, *value_type(map->from, n.operands[i]), i < 3 ? (int)heads : -1);
+  if (!groups_together(scratch, &n, types))
+    for (uint32_t i = 1; i < 3; i++) types[i] = moved(&o, types[i], -1);
+  for (uint32_t i = 0; i < n.noperands; i++)
+    operands[i] = redistribute(&o, graph_map_get(map, n.operands[i]), &types[i]);
+  NodeId inner = infer_add(o.g, &o.sink, OP_ATTENTION, operands, n.noperands, n.attrs, n.nattrs,
+                           n.span, NULL, n.scope);
+  for (uint32_t i = 0; i < n.nresults; i++) {
+    ValueId v = node_result(graph_node(o.g, inner), i), old = node_result(&n, i);
+    const char *name = graph_value(map->from, old)->name;
+    v = redistribute(&o, v, value_type(map->from, old));
+    if (name) graph_value(o.g, v)->name = name;
+    graph_map_set(map, old, v);
+  }
+}

@@ -1,0 +1,94 @@
+/* How many collectives a transformer layer costs, against schedules written by hand: those of
+ * Megatron-LM for tensor and sequence parallelism, of DeepSpeed Ulysses, of ring attention.
+ *
+ * programs/context.dtm is compiled with two and with three layers; what the per-rank program has
+ * more of is what one layer costs.
+ */
+#include <check.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/suite.h"
+#include "support/work.h"
+
+static const char *const operators[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                        "all_to_all", "exchange",       "send_mesh"};
+enum { NOPS = sizeof operators / sizeof *operators, FORWARD = 0, BACKWARD, REDUCE, PHASES };
+
+typedef struct Counts {
+  int of[PHASES][NOPS];
+} Counts;
+
+typedef struct Layer {
+  const char *name, *mesh, *options;
+  Counts most;
+} Layer;
+
+/* all-reduce, reduce-scatter, all-gather, all-to-all, exchange, send: of one layer with attention
+ * and MLP. Gradients of the 14 parameters are reduced once per step, in buckets. */
+static const Layer layers[] = {
+    {"one rank", "dp=1", "", {{{0}}}},
+    {"data parallel", "dp=2", "", {{{0}, {0}, {14}}}},
+    {"tensor parallel", "tp=2", "-D sequence_parallel=false", {{{2}, {2}, {0}}}},
+    /* the norms see a part of the sequence each */
+    {"tensor and sequence parallel", "tp=2", "", {{{0, 2, 2}, {0, 2, 2}, {2}}}},
+    {"heads in place of the sequence", "ulysses_cp=2", "", {{{0, 0, 0, 4}, {0, 0, 0, 4}, {14}}}},
+    /* k and v go on twice; backward again, and their cotangents all the way round */
+    {"ring of three", "ring_cp=3", "", {{{0, 0, 0, 0, 0, 4}, {0, 0, 0, 0, 0, 10}, {14}}}},
+};
+
+static char root[512];
+
+static int phase_named(const char *line, int now) {
+  if (strncmp(line, "graph ", 6) == 0) return FORWARD;
+  if (strncmp(line, "  backward:", 11) == 0) return BACKWARD;
+  if (strncmp(line, "  reduce:", 9) == 0) return REDUCE;
+  if (strncmp(line, "  optimizer:", 12) == 0) return PHASES;
+  return now;
+}
+
+static Counts count(const Layer *l, int nlayers) {
+  static char text[1 << 22];
+  Counts c = {{{0}}};
+  int code = work_run(text, sizeof text,
+                      "%s %s/programs/context.dtm -D layers=%d --mesh %s %s --emit=local",
+                      getenv("DTMC"), root, nlayers, l->mesh, l->options);
+  ck_assert_msg(code == 0, "%s: exit %d\n%s", l->name, code, text);
+  char *train = strstr(text, "\ngraph train");
+  ck_assert_ptr_nonnull(train);
+  int phase = FORWARD;
+  for (char *line = strtok(train, "\n"); line; line = strtok(NULL, "\n")) {
+    phase = phase_named(line, phase);
+    const char *is = strstr(line, " = ");
+    for (int i = 0; is && phase < PHASES && i < NOPS; i++) {
+      size_t n = strlen(operators[i]);
+      if (strncmp(is + 3, operators[i], n) == 0 && is[3 + n] == '(') c.of[phase][i]++;
+    }
+  }
+  return c;
+}
+
+START_TEST(one_layer_costs) {
+  const Layer *l = &layers[_i];
+  Counts two = count(l, 2), three = count(l, 3);
+  for (int p = 0; p < PHASES; p++)
+    for (int i = 0; i < NOPS; i++)
+      ck_assert_msg(three.of[p][i] - two.of[p][i] == l->most.of[p][i],
+                    "%s: a layer has %d %s in phase %d, by hand %d", l->name,
+                    three.of[p][i] - two.of[p][i], operators[i], p, l->most.of[p][i]);
+}
+END_TEST
+
+int main(void) {
+  if (!getcwd(root, sizeof root) || !work_begin()) return 2;
+  TCase *t = tcase_create("layers");
+  tcase_set_timeout(t, 60);
+  tcase_add_loop_test(t, one_layer_costs, 0, sizeof layers / sizeof *layers);
+  Suite *s = suite_create("yardstick");
+  suite_add_tcase(s, t);
+  int failed = suite_run(s);
+  return !work_end() || failed;
+}
