@@ -249,6 +249,7 @@ Val emit_reshape(Sema *s, ValueId x, const int64_t *shape, uint32_t rank, Span s
 }
 
 int64_t next_instance(Sema *s) {
+  if (!s->at.cache) return 0; /* no graph: emit says so */
   /* 31 bits of a hash of where it stands, so that code elsewhere does not change it; the next free
    * one where two would agree. */
   const char *path = s->at.path ? s->at.path : "";
