@@ -9,9 +9,16 @@
 #include "place/place.h"
 #include "sema/elab.h"
 
+/* A redistribute that an auto block inserted. */
+typedef struct Inserted {
+  const Graph *graph;
+  ValueId from, to;
+} Inserted;
+
 /* What one use of an auto block inserted. */
 typedef struct AutoBlock {
   uint32_t inserted;
+  VEC(Inserted) made;
   int64_t bytes[OP_COUNT]; /* per collective: received by the worst device */
 } AutoBlock;
 
