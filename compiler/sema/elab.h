@@ -524,6 +524,8 @@ typedef enum SampleKind {
 } SampleKind;
 typedef struct Samples Samples;
 SampleKind samples_of(Samples *w, ValueId v);
+/* Where the first value behind `v` that mixes samples is made; no file where `v` alone does. */
+Span samples_mixed_at(Samples *w, ValueId v);
 
 /* --- blocks (block.c, setting.c, data.c, metric.c, optim.c, sweep.c) -----------------------------
  */

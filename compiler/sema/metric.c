@@ -197,6 +197,15 @@ static void output_part(Sema *s, Val v, const char *name, const char *role, Span
   if (v.kind != VAL_POISON) emit_output(s, v.as.tensor, name, role, span);
 }
 
+/* Where the rows that should each be of one sample stop being so. */
+static void note_mixed(Sema *s, RunBlock *block, Diag *d, ValueId v) {
+  Span span = samples_mixed_at(block_samples(s, block), v);
+  if (span.file)
+    diag_note(s->sink, d, span, "samples are no longer one a row here: %s",
+              "operators that combine rows do that, and per-rank code of `local`, whose rows are "
+              "those of a rank");
+}
+
 void block_metric(Sema *s, RunBlock *block, const char *name, ValueId v, Span span) {
   /* through what changes only the place or the element type of the scalar */
   const Node *n = value_node(s->at.graph, v);
@@ -218,6 +227,7 @@ void block_metric(Sema *s, RunBlock *block, const char *name, ValueId v, Span sp
   diag_help(s->sink, d, (Span){0}, NULL, NULL,
             "write mean(x), sum(x) or cross_entropy(logits, labels) with the batch as dim 0 of x, "
             "each row made from its own sample");
+  note_mixed(s, block, d, v);
 }
 
 /* --- the loss of a batch that may be short ------------------------------------------------------
@@ -296,6 +306,7 @@ ValueId block_masked_loss(Sema *s, RunBlock *block, ValueId loss, Span span) {
   diag_help(s->sink, d, (Span){0}, NULL, NULL,
             "write mean(x) or cross_entropy(logits, labels) with the batch as dim 0 of x, each row "
             "made from its own sample; sums and multiples of these are fine; or drop_last true");
+  note_mixed(s, block, d, loss);
   return 0;
 }
 

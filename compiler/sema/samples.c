@@ -90,3 +90,13 @@ SampleKind samples_of(Samples *w, ValueId v) {
   }
   return w->kind[v];
 }
+
+Span samples_mixed_at(Samples *w, ValueId v) {
+  for (ValueId first = v;;) {
+    const Node *n = value_node(w->g, v);
+    uint32_t i = 0;
+    while (i < n->noperands && samples_of(w, n->operands[i]) != SAMPLES_MIXED) i++;
+    if (i == n->noperands) return v == first ? (Span){0} : n->span;
+    v = n->operands[i];
+  }
+}
