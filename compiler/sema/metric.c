@@ -201,9 +201,8 @@ static void output_part(Sema *s, Val v, const char *name, const char *role, Span
 static void note_mixed(Sema *s, RunBlock *block, Diag *d, ValueId v) {
   Span span = samples_mixed_at(block_samples(s, block), v);
   if (span.file)
-    diag_note(s->sink, d, span, "samples are no longer one a row here: %s",
-              "operators that combine rows do that, and per-rank code of `local`, whose rows are "
-              "those of a rank");
+    diag_note(s->sink, d, span,
+              "from here on a row is not of one sample: rows are combined, or it is per-rank code");
 }
 
 void block_metric(Sema *s, RunBlock *block, const char *name, ValueId v, Span span) {

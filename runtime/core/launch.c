@@ -8,6 +8,7 @@
 #include "core/affinity.h"
 #include "core/launcher.h"
 #include "core/supervise.h"
+#include "core/waiting.h"
 
 #include <errno.h>
 #include <omp.h>
@@ -57,7 +58,7 @@ int dtm_rt_stop_agreed(RtComm *comm, bool *stop) {
   return error;
 }
 
-int dtm_rt_threads_setup(int requested, int32_t local_world) {
+static int threads_of_rank(int requested, int32_t local_world) {
   const char *variable = getenv("OMP_NUM_THREADS"); /* "8", or "8,2" for nested regions */
   long wanted = variable ? strtol(variable, NULL, 10) : 0;
   int threads = requested;
@@ -67,7 +68,11 @@ int dtm_rt_threads_setup(int requested, int32_t local_world) {
   if (threads <= 0) {
     threads = dtm_rt_cores() / (local_world > 0 ? local_world : 1);
   }
-  threads = threads < 1 ? 1 : threads;
+  return threads < 1 ? 1 : threads;
+}
+
+int dtm_rt_threads_setup(int requested, int32_t local_world) {
+  int threads = threads_of_rank(requested, local_world);
   omp_set_dynamic(0);
   omp_set_num_threads(threads);
   return threads;
@@ -176,6 +181,9 @@ int dtm_rt_launch(const RtLaunch *launch, RtComm **comm) {
   if (error) {
     return error;
   }
+  int32_t joined = launcher.local_world ? launcher.local_world : launcher.world;
+  int32_t here = launcher.name ? joined : launch->world;
+  dtm_rt_waiting_settle(threads_of_rank(o->threads, here), here, launch->argv);
   if (!launcher.name) {
     if (o->transport == RT_TRANSPORT_MPI && launch->world > 1) {
       return dtm_rt_fail(NULL, RT_USAGE,

@@ -140,7 +140,8 @@ int main(int argc, char **argv) {
   const RtLaunch launch = {.world = info.world,
                            .arena_size = image.header->arena_size,
                            .plan_hash = image.header->hash,
-                           .options = &options};
+                           .options = &options,
+                           .argv = argv};
   status = dtm_rt_launch(&launch, &run.comm);
   if (run.comm) {
     RtTrace *trace;

@@ -1,5 +1,6 @@
 /* A trace in Chrome's format: see trace.h. Events lie in a ring, so memory stays bounded; ranks
- * append to one file in turn, so no pieces are left behind. */
+ * append to one file in turn, so no pieces are left behind. The file has another name until it is
+ * complete: a full disk leaves the trace that was there. */
 #include "core/trace.h"
 
 #include "comm/errors.h"
@@ -24,6 +25,7 @@ typedef struct TraceEvent {
 
 struct RtTrace {
   const char *path;
+  char *partial; /* what is written; `path` itself where that is no regular file */
   int32_t rank;
   uint64_t count; /* events so far; the last TRACE_EVENTS of them are kept */
   TraceEvent *events;
@@ -52,29 +54,67 @@ static bool replaceable(const char *path) {
   return n == (ssize_t)sizeof head && memcmp(head, TRACE_HEAD, sizeof head) == 0;
 }
 
+/* The file that the ranks of a machine write, or NULL. */
+static char *partial_name(const char *path) {
+  struct stat s;
+  bool other = stat(path, &s) == 0 && !S_ISREG(s.st_mode); /* a pipe, /dev/stdout */
+  size_t n = strlen(path);
+  char *name = malloc(n + sizeof ".partial");
+  if (name) {
+    memcpy(name, path, n + 1);
+    strcpy(name + n, other ? "" : ".partial");
+  }
+  return name;
+}
+
+static bool is_partial(const RtTrace *t) {
+  return strcmp(t->path, t->partial) != 0;
+}
+
+/* Tried before the run rather than after it; leaves nothing. */
+static bool can_write(const RtTrace *t) {
+  if (access(t->path, F_OK) == 0 && access(t->path, W_OK) != 0) {
+    return false;
+  }
+  int fd = open(t->partial, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  return fd >= 0 && close(fd) == 0 && (!is_partial(t) || unlink(t->partial) == 0);
+}
+
+static void trace_free(RtTrace *t) {
+  free(t->events);
+  free(t->partial);
+  free(t);
+}
+
 int dtm_rt_trace_open(const char *path, RtComm *comm, RtTrace **trace) {
   *trace = NULL;
   if (!path) {
     return 0;
   }
-  if (comm->rank == 0 && !replaceable(path)) {
-    return dtm_rt_fail(comm, RT_BAD_DATA,
-                       "cannot write the trace %s: a file that is no trace is there; give another "
-                       "name, or remove it first",
-                       path);
-  }
-  int fd = comm->rank == 0 ? open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666) : -1;
-  if (comm->rank == 0 && (fd < 0 || close(fd) != 0)) {
-    return cannot_write(path, comm);
-  }
   RtTrace *t = calloc(1, sizeof *t);
   TraceEvent *events = malloc(TRACE_EVENTS * sizeof *events); /* touched as it fills */
-  if (!t || !events) {
+  char *partial = partial_name(path);
+  if (!t || !events || !partial) {
     free(t);
     free(events);
+    free(partial);
     return dtm_rt_fail(comm, RT_DEVICE, "out of memory for a trace");
   }
-  *t = (RtTrace){.path = path, .rank = comm->rank, .events = events};
+  *t = (RtTrace){.path = path, .partial = partial, .rank = comm->rank, .events = events};
+  const char *taken = !replaceable(path) ? path : !replaceable(partial) ? partial : NULL;
+  int error = 0;
+  if (comm->rank == 0 && taken) {
+    error = dtm_rt_fail(comm, RT_BAD_DATA,
+                        "cannot write the trace %s: a file that is no trace is there; give another "
+                        "name, or remove it first",
+                        taken);
+  } else if (comm->rank == 0 && !can_write(t)) {
+    error = cannot_write(path, comm);
+  }
+  if (error) {
+    trace_free(t);
+    return error;
+  }
   *trace = t;
   return 0;
 }
@@ -112,7 +152,7 @@ static void put_event(FILE *f, const TraceEvent *e, int32_t rank) {
 /* Rank r's part; the first opens the array, the last closes it. False with errno set. */
 static bool write_part(const RtTrace *t, int32_t world) {
   int fd =
-      open(t->path, O_WRONLY | O_CREAT | O_CLOEXEC | (t->rank == 0 ? O_TRUNC : O_APPEND), 0666);
+      open(t->partial, O_WRONLY | O_CREAT | O_CLOEXEC | (t->rank == 0 ? O_TRUNC : O_APPEND), 0666);
   FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
   if (!f) {
     return false;
@@ -143,7 +183,12 @@ int dtm_rt_trace_close(RtTrace *t, RtComm *comm) {
     uint32_t all;
     error = error ? error : comm->ops->agree(comm, 0, &all);
   }
-  free(t->events);
-  free(t);
+  if (!error && comm->rank == 0 && is_partial(t) && rename(t->partial, t->path) != 0) {
+    error = cannot_write(t->path, comm);
+  }
+  if (error && is_partial(t)) {
+    unlink(t->partial);
+  }
+  trace_free(t);
   return error;
 }

@@ -15,7 +15,8 @@ uint64_t dtm_rt_trace_now(void);
  * outlive the trace. Keeps the last 1 Mi events of a rank. */
 void dtm_rt_trace_event(RtTrace *t, const char *name, const char *category, const char *source,
                         int64_t step, uint64_t begin, uint64_t end);
-/* Collective over the world: every rank appends its events to the one file in turn. */
+/* Collective over the world: every rank appends its events to the one file in turn. A file that was
+ * there is replaced once the new one is complete, and kept when that fails. */
 int dtm_rt_trace_close(RtTrace *t, RtComm *comm);
 
 #endif

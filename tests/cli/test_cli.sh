@@ -112,6 +112,23 @@ expect 0 '</svg>' good.dtm --emit=memory
 expect 0 'mesh\(dp 1, tp 1\)' good.dtm --print-config
 expect 0 'dim.*7' good.dtm --print-config -D dim=7
 
+# metrics behind per-rank code: where the rows stop being one sample each
+cat >rows.dtm <<'EOF'
+mesh world(dp = 2)
+module Net() {
+  param w: f32[8, 16] = zeros()
+  forward(x: f32[B@dp, 16]) -> f32[B@dp, 8] {
+    return local(x, v = w) -> f32[B@dp, 8] { return linear(x, v) }
+  }
+}
+eval {
+  data x = npy("x.npy", f32[8@dp, 16])
+  model m = Net()
+  metric size = mean(square(m(x)))
+}
+EOF
+expect 1 '^note: rows.dtm:5:18: from here on a row is not of one sample' check rows.dtm
+
 # topology: what links cost decides which collectives are taken
 cat >move.dtm <<'EOF'
 mesh world(x = 4, y = 2)
@@ -121,9 +138,11 @@ infer {
 EOF
 printf '# slow\nx alpha=1ns bandwidth=1TB/s\ny alpha=10s bandwidth=1KB/s\n' >slow_y
 printf '* alpha=3us bandwidth=400GB/s\nz alpha=1s\n' >fast
-printf 'x alpha=3us\nx alpha=3 seconds\n' >wrong
+printf 'x alpha=3us\ny alpha=3 seconds\n' >wrong
+printf 'x alpha=3us\n\nx alpha=4us\n' >twice
 expect 0 '' move.dtm --emit=local --topology fast
 expect 2 'wrong: line 2: "alpha=3" is not understood' check move.dtm --topology wrong
+expect 2 'twice: line 3: x has a line already, line 1' check move.dtm --topology twice
 expect 2 'cannot read nowhere' check move.dtm --topology nowhere
 expect 2 'does not belong to' explain op linear --topology fast
 "$DTMC" move.dtm --emit=local >even && "$DTMC" move.dtm --emit=local --topology slow_y >uneven

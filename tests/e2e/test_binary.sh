@@ -221,5 +221,21 @@ kill $holder
 wait $holder
 says 0 '' ./saved --data x=x11 --data y=y11 --save held.st --quiet --no-curve
 
+# How threads wait: libgomp says what it read when it was loaded last.
+waits() {
+  local regex=$1 out
+  shift
+  out=$(env OMP_DISPLAY_ENV=VERBOSE "$@" ./saved --data x=x11 --data y=y11 --quiet --no-curve "--threads=$threads" 2>&1 </dev/null)
+  out=$(tac <<<"$out" | sed '/DISPLAY ENVIRONMENT BEGIN/q')
+  grep -Eq -- "$regex" <<<"$out" || fail "with --threads=$threads and '$*' no /$regex/: $out"
+}
+if ldd ./saved | grep -q libgomp; then
+  threads=2
+  [ "$(nproc)" -lt 2 ] || waits "GOMP_SPINCOUNT = '10000'"
+  waits "GOMP_SPINCOUNT = '77'" GOMP_SPINCOUNT=77
+  waits "OMP_WAIT_POLICY = 'ACTIVE'" OMP_WAIT_POLICY=active
+  threads=$(($(nproc) + 1)) waits "OMP_WAIT_POLICY = 'PASSIVE'"
+fi
+
 [ $failed = 0 ] && echo passed
 [ $failed = 0 ]

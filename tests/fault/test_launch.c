@@ -68,7 +68,7 @@ static void job_main(const JobSetup *s, int report, RtTransport transport) {
     options.world = s->world;
     options.job = s->job;
   }
-  RtLaunch launch = {s->world, s->arena_size ? s->arena_size : 1 << 20, s->plan_hash, &options};
+  RtLaunch launch = {s->world, s->arena_size ? s->arena_size : 1 << 20, s->plan_hash, &options, NULL};
   RtComm *c;
   int status = dtm_rt_launch(&launch, &c);
   if (!c) {

@@ -9,8 +9,10 @@
 #include <math.h>
 #include <poll.h>
 #include <pty.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 typedef struct Screen {
@@ -257,6 +259,30 @@ START_TEST(trace) {
   ck_assert_str_eq(json_string_value(json_object_get(event, "name")), "all-reduce of \"w\"");
   ck_assert(json_number_value(json_object_get(event, "dur")) == 1.5);
   json_decref(root);
+  /* A full disk: the trace that was there stays, and nothing lies beside it. */
+  char partial[64];
+  snprintf(partial, sizeof partial, "%s.partial", path);
+  signal(SIGXFSZ, SIG_IGN);
+  struct rlimit limit, before;
+  getrlimit(RLIMIT_FSIZE, &before);
+  limit = before;
+  limit.rlim_cur = 4096;
+  ck_assert_int_eq(dtm_rt_trace_open(path, c, &t), 0);
+  for (int i = 0; i < 100; i++)
+    dtm_rt_trace_event(t, "another run", "kernel", "a.dtm:1:2", i, now, now + 1500);
+  setrlimit(RLIMIT_FSIZE, &limit);
+  ck_assert_int_eq(dtm_rt_trace_close(t, c), 1);
+  setrlimit(RLIMIT_FSIZE, &before);
+  root = json_load_file(path, 0, NULL);
+  ck_assert_int_eq(json_array_size(json_object_get(root, "traceEvents")), 2);
+  json_decref(root);
+  ck_assert_int_ne(access(partial, F_OK), 0);
+  /* Neither is another's file of that name overwritten. */
+  FILE *other = fopen(partial, "w");
+  fputs("not a trace", other);
+  fclose(other);
+  ck_assert(dtm_rt_trace_open(path, c, &t) == 1 && !t);
+  unlink(partial);
   unlink(path);
   ck_assert(dtm_rt_trace_open("/nonexistent/trace.json", c, &t) == 1 && !t);
   c->ops->destroy(c, 0);
