@@ -1,6 +1,7 @@
 /* Roles and order of a kernel's dims, after its instructions are known.
  *
- * The vector dim is the one most accesses run through contiguously. Neighbours of one role are
+ * The vector dim is the one most accesses run through contiguously: a kernel whose reduced dims are
+ * none of those keeps lanes. Neighbours of one role are
  * merged when every access walks them as one dim, so a chain over a dense tensor of any rank is one
  * loop. What is left of the integers is numbered in order of use, which makes kernels of equal
  * structure equal.
@@ -24,30 +25,49 @@ static bool addresses(const KInstr *in) {
          in->kind == K_RANDOM;
 }
 
-/* Accesses through memory that move by one element along the dim. */
+static bool moves_along(const KAccess *a, uint32_t dims) {
+  for (uint32_t d = 0; d < KERNEL_MAX_DIMS; d++)
+    if (dims >> d & 1 && a->stride[d] != KINT_ZERO) return true;
+  return false;
+}
+
+/* Accesses through memory that move by one element along the dim. What varies along none of the
+ * inner dims is read and written once per row and does not count. */
 static int unit_accesses(const Lower *l, uint32_t dim) {
   int n = 0;
   for (uint32_t i = 0; i < l->b.instrs.len; i++) {
     const KInstr *in = &l->b.instrs.data[i];
     if (!addresses(in) || in->kind == K_INDEX || in->kind == K_RANDOM) continue;
+    bool turned = in->kind == K_LOAD && in->a;
+    if (l->k->inner && !turned && !moves_along(&in->access, l->k->inner)) continue;
     if (in->access.stride[dim] == KINT_ONE) n += in->kind == K_LOAD ? 1 : 2;
   }
   return n;
 }
 
-static int choose_vec(const Lower *l) {
-  const KGroup *k = l->k;
-  if (l->blocks) return 0;
-  uint32_t candidates = k->inner ? k->inner : ((1u << k->ndims) - 1) & ~k->rows;
-  int best = -1, most = -1;
-  for (uint32_t d = 0; d < k->ndims; d++) {
+/* Among `candidates`; *most gets its accesses. */
+static int best_vec(const Lower *l, uint32_t candidates, int *most) {
+  int best = -1;
+  *most = -1;
+  for (uint32_t d = 0; d < l->k->ndims; d++) {
     if (!(candidates >> d & 1)) continue;
     int n = unit_accesses(l, d);
-    if (n < most) continue;
+    if (n < *most) continue;
     best = (int)d;
-    most = n;
+    *most = n;
   }
   return best;
+}
+
+static int choose_vec(Lower *l) {
+  const KGroup *k = l->k;
+  uint32_t kept = ((1u << k->ndims) - 1) & ~k->rows & ~k->inner;
+  int most, others;
+  if (l->blocks) return 0;
+  if (!k->inner) return best_vec(l, kept, &most);
+  int inner = best_vec(l, k->inner, &most), vec = best_vec(l, kept, &others);
+  l->b.lanes = !k->rows && (others > most || (others == most && fuse_has_lanes(k, k->inner)));
+  return l->b.lanes ? vec : inner;
 }
 
 int fuse_vec_dim(const KGroup *k) {
@@ -77,16 +97,19 @@ static bool walk_as_one(Lower *l, const DimPlace *outer, const DimPlace *inner) 
   return true;
 }
 
-static bool may_merge(const DimPlace *outer, const DimPlace *inner, bool pure_map) {
+/* Grid dims become part of a vector dim whose pieces are tasks, inner ones of one that is reduced
+ * with them. */
+static bool may_merge(const Lower *l, const DimPlace *outer, const DimPlace *inner, bool pure_map) {
   if (outer->role == inner->role) return true;
   if (inner->role != KDIM_VEC) return false;
-  return outer->role == KDIM_INNER || (outer->role == KDIM_GRID && pure_map);
+  if (outer->role == KDIM_GRID) return pure_map || l->b.lanes;
+  return outer->role == KDIM_INNER && !l->b.lanes;
 }
 
 static uint32_t merge_places(Lower *l, DimPlace *p, uint32_t n, bool pure_map) {
   for (uint32_t i = n; i-- > 1;) {
     DimPlace *outer = &p[i - 1], *inner = &p[i];
-    if (!may_merge(outer, inner, pure_map) || !walk_as_one(l, outer, inner)) continue;
+    if (!may_merge(l, outer, inner, pure_map) || !walk_as_one(l, outer, inner)) continue;
     for (uint32_t j = 0; outer->role == KDIM_ROW && j < l->b.instrs.len; j++) {
       KInstr *in = &l->b.instrs.data[j]; /* the stride per chunk stays */
       if (in->kind == K_ACCUM) in->access.stride[inner->dim] = in->access.stride[outer->dim];
@@ -96,6 +119,16 @@ static uint32_t merge_places(Lower *l, DimPlace *p, uint32_t n, bool pure_map) {
     n--;
   }
   return n;
+}
+
+/* By role; dims of one role keep their order. */
+static void sort_places(DimPlace *p, uint32_t n) {
+  for (uint32_t i = 1; i < n; i++)
+    for (uint32_t j = i; j > 0 && p[j - 1].role > p[j].role; j--) {
+      DimPlace outer = p[j - 1];
+      p[j - 1] = p[j];
+      p[j] = outer;
+    }
 }
 
 /* The piece of the vector dim one task takes. */
@@ -126,12 +159,18 @@ Kernel *fuse_place_dims(Lower *l) {
   bool pure_map = !k->rows;
   for (uint32_t i = 0; i < l->b.instrs.len; i++)
     if (l->b.instrs.data[i].kind == K_REDUCE) pure_map = false;
-  for (int role = KDIM_GRID; role <= KDIM_VEC; role++)
+  for (int i = 0; i < KDIM_VEC; i++) {
+    /* With lanes inner dims lie between two that may be one. */
+    static const uint8_t lanes[] = {KDIM_INNER, KDIM_GRID, KDIM_ROW, KDIM_VEC};
+    uint8_t role = l->b.lanes ? lanes[i] : (uint8_t)(KDIM_GRID + i);
     for (uint32_t d = 0; d < k->ndims; d++)
-      if (role_of(k, d, vec) == (KDimRole)role)
-        p[n++] = (DimPlace){.role = (uint8_t)role, .extent = k->extent[d], .dim = d};
+      if (role_of(k, d, vec) == role)
+        p[n++] = (DimPlace){.role = role, .extent = k->extent[d], .dim = d};
+  }
   n = merge_places(l, p, n, pure_map);
+  sort_places(p, n);
   l->b.vec_block = pure_map && n && p[n - 1].role == KDIM_VEC ? block_of(l, &p[n - 1], n) : 0;
+  if (l->b.lanes) l->b.vec_block = KERNEL_STRIP;
   if (l->blocks) l->b.vec_block = KERNEL_VEC_BLOCK;
 
   uint32_t count = 0, most = l->ints.len + DTM_MAX_DIMS + 2;

@@ -1,8 +1,8 @@
 /* Does a node fit into a group's domain, and how: its dims, its level, its reductions.
  *
- * Row reductions of a group all reduce the same dims (`inner`), innermost ones, and their results
- * may be used in the group; reductions over rows all reduce the same other dims (`rows`), and their
- * results are complete only after the kernel. */
+ * Row reductions of a group all reduce the same dims (`inner`), innermost ones or, by lanes.c, any
+ * but the innermost, and their results may be used in the group; reductions over rows all reduce
+ * the same other dims (`rows`), and their results are complete only after the kernel. */
 #include "fuse/internal.h"
 
 /* Iteration dims that must be what an operand under `have` (per root dim) says. */
@@ -68,8 +68,9 @@ bool fuse_is_long(const KGroup *k) {
   return k->ndims == 1 && k->max_extent[0] > KERNEL_VEC_BLOCK;
 }
 
-/* Fits the dims a reduction reduces (as domain bits) into inner and rows. */
-static bool fit_reduction(const KGroup *k, uint32_t reduced, Join *j) {
+/* Fits the dims a reduction reduces (as domain bits) into inner and rows. With `lanes` it is a
+ * total in no case. */
+static bool fit_reduction(const KGroup *k, uint32_t reduced, bool lanes, Join *j) {
   uint32_t all = (1u << k->ndims) - 1, last = k->ndims ? 1u << (k->ndims - 1) : 0;
   if (!reduced) return true;
   uint32_t in = 0;
@@ -80,7 +81,8 @@ static bool fit_reduction(const KGroup *k, uint32_t reduced, Join *j) {
     /* A total over everything: the rows run in parallel chunks. */
     if (reduced == all && k->ndims > 1) in = last;
     if (reduced == all && fuse_is_long(k)) in = 0; /* pieces of the one dim do */
-  }
+  } else if (lanes && !j->rows)
+    in = reduced;
   uint32_t over = reduced & ~in;
   if (in && j->inner && in != j->inner) return false;
   if (over && j->rows && over != j->rows) return false;
@@ -88,10 +90,11 @@ static bool fit_reduction(const KGroup *k, uint32_t reduced, Join *j) {
   if (over) j->rows = over;
   if (over) j->level = LEVEL_TOTAL;
   if (!over) j->level = LEVEL_ROW;
+  if (over && (lanes || fuse_has_lanes(k, j->inner))) return false;
   return (j->inner & j->rows) == 0;
 }
 
-bool fuse_fit_level(const Fuser *f, NodeId id, const KGroup *k, Join *j) {
+bool fuse_fit_level(Fuser *f, NodeId id, const KGroup *k, Join *j) {
   const Node *n = graph_node(f->g, id);
   const TensorType *t = fuse_iteration(f, id);
   uint32_t all = (1u << k->ndims) - 1, covered = 0, reduced = 0;
@@ -101,10 +104,11 @@ bool fuse_fit_level(const Fuser *f, NodeId id, const KGroup *k, Join *j) {
   uint32_t missing = all & ~covered;
   if (missing && missing != k->inner) return false;
   j->level = missing ? LEVEL_ROW : LEVEL_FULL;
-  if (j->level == LEVEL_FULL && reduced) return fit_reduction(k, reduced, j);
+  if (j->level == LEVEL_FULL && reduced)
+    return fit_reduction(k, reduced, fuse_keeps_lanes(f, id), j);
   if (!reduced) return true;
   /* Rows reduced of a value per row. */
-  if (j->rows && reduced != j->rows) return false;
+  if ((j->rows && reduced != j->rows) || fuse_has_lanes(k, j->inner)) return false;
   j->rows = reduced;
   j->level = LEVEL_TOTAL;
   return true;

@@ -1,7 +1,7 @@
 /* Inside fuse/: what the steps of the pass share.
  *
  * Steps: classify (what becomes of each node; views looked through) -> absorb (epilogues of
- * contractions) -> group (which kernel a node belongs to) -> recompute (values cheaper to compute
+ * contractions) -> group (which kernel a node belongs to; lanes.c: how it reduces) -> recompute (values cheaper to compute
  * again than to store) -> lower (each kind of group once: a kernel's loop IR, its dims, integers,
  * buffers) -> order.
  */
@@ -53,7 +53,7 @@ typedef struct KGroup {
   uint32_t ndims;
   SymId extent[DTM_MAX_DIMS]; /* the domain: none is 1 */
   int64_t max_extent[DTM_MAX_DIMS];
-  uint32_t inner;  /* domain dims that row reductions reduce, as bits */
+  uint32_t inner;  /* domain dims that row reductions reduce, as bits; see lanes.c */
   uint32_t rows;   /* domain dims that reductions over rows reduce */
   bool looped;     /* forward and backward phases; may run several times per step */
   uint32_t merged; /* 0, or the group this one became part of */
@@ -108,6 +108,7 @@ typedef struct Fuser {
   bool *recompute;    /* per value: not stored; computed again in each kernel that uses it */
   uint32_t *group;    /* per node: index into groups, 0 = none */
   uint8_t *level;     /* per node in a group: Level */
+  uint8_t *lanes;     /* per node: see lanes.c */
   DimMap *map;        /* per node in a group: iteration dims -> domain dims */
   uint32_t *reader;   /* per value: last group that reads it whole */
   Absorbed *absorbed; /* per contraction node and what it absorbed */
@@ -201,7 +202,14 @@ bool fuse_fits(Fuser *f, NodeId id, uint32_t group, Join *j);
 /* One dim that is worth cutting into blocks for several tasks: what reduces it is a total. */
 bool fuse_is_long(const KGroup *k);
 /* The level of a node whose map is known. */
-bool fuse_fit_level(const Fuser *f, NodeId id, const KGroup *k, Join *j);
+bool fuse_fit_level(Fuser *f, NodeId id, const KGroup *k, Join *j);
+
+/* --- lanes.c ---- */
+/* A reduction over other dims than the innermost, whose result comes back to what it reduces. */
+bool fuse_keeps_lanes(Fuser *f, NodeId id);
+/* Would the group, reducing `inner`, keep the innermost dim? Then it has no reductions over rows.
+ */
+bool fuse_has_lanes(const KGroup *k, uint32_t inner);
 
 /* --- merge.c ---- */
 /* After `id` joined `group`: takes in the groups that made or read its other operands. */

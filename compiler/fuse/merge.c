@@ -116,6 +116,7 @@ void fuse_pull_in(Fuser *f, NodeId id, uint32_t group) {
     uint32_t inner = map_bits(b->inner, &to, b->ndims), rows = map_bits(b->rows, &to, b->ndims);
     if ((inner && a->inner && inner != a->inner) || (rows && a->rows && rows != a->rows)) continue;
     if ((inner | a->inner) & (rows | a->rows)) continue;
+    if (fuse_has_lanes(a, inner | a->inner) && (rows | a->rows)) continue;
     if (!reads_agree(f, group, other, NULL, &to) || !reads_agree(f, other, group, &to, NULL))
       continue;
     if (!fuse_waits_unite(f, group, other)) continue;

@@ -55,7 +55,8 @@ enum {
   KERNEL_MAX_DIMS = DTM_MAX_DIMS,
   KERNEL_LANES = 16,
   KERNEL_VEC_BLOCK = 16384, /* elements of one parallel piece of a long vector dim */
-  KERNEL_TURN_BLOCK = 32    /* where an operand is read across its rows */
+  KERNEL_TURN_BLOCK = 32,   /* where an operand is read across its rows */
+  KERNEL_STRIP = 512        /* elements of the vector dim that a task of a kernel with lanes takes */
 };
 
 typedef enum KDimRole { KDIM_GRID = 1, KDIM_ROW, KDIM_INNER, KDIM_VEC } KDimRole;
