@@ -1,4 +1,4 @@
-/* What has no gradient, without differentiating the program: for `dtmc check`.
+/* What has no gradient, and what gets none, without differentiating the program: for `dtmc check`.
  *
  * In: a program of stage explicit. Out: the diagnostics that autodiff_run would give, at a cost
  * that grows with the distinct nodes between parameters and loss, not with their number. Each is
@@ -124,6 +124,9 @@ bool autodiff_check(const Program *program, PlanCache *plans, DiagSink *sink) {
       params[nparams++] = n->first_result;
   }
   grad_mark_active(&c.d, b->loss, params, nparams);
+  bool *reached = ARENA_ARRAY(&scratch, bool, program->vars.len);
+  for (uint32_t i = 0; i < nparams; i++)
+    if (c.d.active[params[i]]) reached[node_int(value_node(g, params[i]), ATTR_VAR, 0)] = true;
   for (NodeId id = c.d.end - 1; id > 0; id--) {
     const Node *n = graph_node(g, id);
     bool any = false;
@@ -136,6 +139,9 @@ bool autodiff_check(const Program *program, PlanCache *plans, DiagSink *sink) {
     fine = has_gradient(&c, n);
     if (!known) id_map_put(&scratch, &c.seen, key, fine);
   }
+  for (uint32_t var = 0; var < program->vars.len && sink->errors == errors; var++)
+    if (program->vars.data[var].kind == VAR_PARAM && !reached[var])
+      training_warn_unused(program, var, sink);
   arena_free(&scratch);
   return sink->errors == errors;
 }

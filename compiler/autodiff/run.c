@@ -46,9 +46,9 @@ uint32_t step_new_var(Step *s, VarKind kind, const Trained *p, const char *suffi
   return index;
 }
 
-static void warn_unused(Step *s, uint32_t var) {
-  const Var *v = &s->program->vars.data[var];
-  diag_emit(s->d.sink, DIAG_UNUSED_PARAMETER, v->span,
+void training_warn_unused(const Program *program, uint32_t var, DiagSink *sink) {
+  const Var *v = &program->vars.data[var];
+  diag_emit(sink, DIAG_UNUSED_PARAMETER, v->span,
             "parameter '%s' has no influence on the loss and is not trained", v->name);
 }
 
@@ -67,7 +67,8 @@ static void find_params(Step *s) {
     read[var] = true;
   }
   for (uint32_t var = 0; var < nvars; var++)
-    if (s->program->vars.data[var].kind == VAR_PARAM && !read[var]) warn_unused(s, var);
+    if (s->program->vars.data[var].kind == VAR_PARAM && !read[var])
+      training_warn_unused(s->program, var, s->d.sink);
 }
 
 static bool gradients(Step *s, ValueId loss, int64_t accumulate) {
@@ -83,7 +84,7 @@ static bool gradients(Step *s, ValueId loss, int64_t accumulate) {
     if (p.grad)
       s->params[kept++] = p;
     else
-      warn_unused(s, p.var);
+      training_warn_unused(s->program, p.var, s->d.sink);
   }
   s->nparams = kept;
   return true;

@@ -34,6 +34,9 @@ uint32_t step_new_var(Step *s, VarKind kind, const Trained *p, const char *suffi
 /* Whether the optimizer is known and the loss one number; reports what is not. */
 bool training_supported(const ProgramBlock *b, const Graph *g, DiagSink *sink);
 
+/* The variable is a parameter that no gradient reaches. */
+void training_warn_unused(const Program *program, uint32_t var, DiagSink *sink);
+
 /* Adds up the raw gradients of the accumulated batches in variables (reduce.c); afterwards, once
  * per step, they start at zero again. */
 void step_accumulate(Step *s, int64_t batches);

@@ -96,5 +96,9 @@ void random_index(Draft *d);
 void random_noise(Draft *d);
 void random_redistribute(Draft *d);
 void random_loss(Draft *d);
+void random_local(Draft *d);
+/* The name of logits over RANDOM_IDS, [B, ids], each row of which is of its sample of x alone; laid
+ * out like x. */
+const char *random_rows(Draft *d, const Value *x);
 
 #endif

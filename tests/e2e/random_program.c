@@ -13,7 +13,7 @@ static void operators(Draft *d, int count) {
              {random_pending, 5},    {random_contract, 18}, {random_reduce, 9},
              {random_whole_dim, 14}, {random_shape, 11},    {random_move, 12},
              {random_index, 12},     {random_noise, 4},     {random_redistribute, 4},
-             {random_loss, 3}};
+             {random_loss, 3},       {random_local, 4}};
   int total = 0;
   for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) total += ops[i].weight;
   for (int k = 0; k < count; k++) {
@@ -109,6 +109,41 @@ static void draw_meshes(Draft *d, StrBuf *lets, char *axes) {
   axes[n] = 0;
 }
 
+/* The forward of Net, and modules that it uses; its result, and what makes that a loss. */
+static const char *mixed_program(Draft *d, StrBuf *file, StrBuf *members, const char **reduced) {
+  int blocks = draft_below(d, 3);
+  operators(d, 4 + draft_below(d, 10));
+  for (int b = 0; b < blocks; b++) {
+    Value v = draft_pick(d, 1, MAX_RANK);
+    Cut cut[MAX_RANK];
+    draft_random_cuts(d, v.rank, 0, cut);
+    Value like = draft_lay_as(d, &v, cut);
+    int copies = 1 + draft_below(d, 3), at = d->at;
+    block(d, file, b, &like, at, true);
+    strbuf_printf(members, "  blocks%d = [Block%d()%s for i in range(%d)]\n", b, b, draft_on(d, at),
+                  copies);
+    d->at = at;
+    for (int i = 0; i < copies; i++)
+      like = draft_define(d, like, "blocks%d[%d](%s)", b, i, like.name);
+    operators(d, 2 + draft_below(d, 6));
+  }
+  d->at = 0;
+  bool tensor = draft_chance(d, 40);
+  const char *result = summary(d, 20);
+  if (tensor) {
+    Value v = {.rank = -1};
+    for (int i = d->npool; i-- > 0 && v.rank < 0;)
+      if (!d->pool[i].bound && d->pool[i].rank > 0) v = d->pool[i];
+    d->at = 0;
+    Cut cut[MAX_RANK];
+    draft_random_cuts(d, v.rank, 0, cut);
+    v = draft_lay_as(d, &v, cut);
+    result = draft_text(d, "tanh(%s) + (%s)", v.name, result);
+    *reduced = draft_chance(d, 50) ? "mean" : "0.1 * sum";
+  }
+  return result;
+}
+
 RandomProgram random_program(Arena *arena, uint64_t seed, uint64_t number, RandomOptions options) {
   Draft draft = {.arena = arena, .options = options}, *d = &draft;
   d->state = (seed + 1) * 0x9E3779B97F4A7C15ull ^ (number + 1) * 0xD1B54A32D192ED03ull;
@@ -124,6 +159,8 @@ RandomProgram random_program(Arena *arena, uint64_t seed, uint64_t number, Rando
   char axes[8];
   draw_meshes(d, &lets, axes);
   d->wild = draft_chance(d, 12);
+  bool by_rows = draft_chance(d, 10) && options.descent == 0;
+  if (by_rows) d->nmeshes = 1;
   RandomProgram p = {.batch = 2 + draft_below(d, 8), .features = 2 + draft_below(d, 6)};
   p.narrow = draft_chance(d, 5) && options.descent == 0;
 
@@ -134,50 +171,28 @@ RandomProgram random_program(Arena *arena, uint64_t seed, uint64_t number, Rando
   t.bound = RANDOM_IDS;
   memcpy(t.cut, x.cut, sizeof x.cut);
   d->pool[d->npool++] = x;
-  bool ids = draft_chance(d, 60);
-  if (ids) d->pool[d->npool++] = t;
-
-  int blocks = draft_below(d, 3);
-  operators(d, 4 + draft_below(d, 10));
-  for (int b = 0; b < blocks; b++) {
-    Value v = draft_pick(d, 1, MAX_RANK);
-    Cut cut[MAX_RANK];
-    draft_random_cuts(d, v.rank, 0, cut);
-    Value like = draft_lay_as(d, &v, cut);
-    int copies = 1 + draft_below(d, 3), at = d->at;
-    block(d, &file, b, &like, at, true);
-    strbuf_printf(&members, "  blocks%d = [Block%d()%s for i in range(%d)]\n", b, b,
-                  draft_on(d, at), copies);
-    d->at = at;
-    for (int i = 0; i < copies; i++)
-      like = draft_define(d, like, "blocks%d[%d](%s)", b, i, like.name);
-    operators(d, 2 + draft_below(d, 6));
-  }
-  d->at = 0;
-  bool tensor = draft_chance(d, 40);
-  const char *result = summary(d, 20);
-  const char *reduced = "";
-  if (tensor) {
-    Value v = {.rank = -1};
-    for (int i = d->npool; i-- > 0 && v.rank < 0;)
-      if (!d->pool[i].bound && d->pool[i].rank > 0) v = d->pool[i];
-    d->at = 0;
-    Cut cut[MAX_RANK];
-    draft_random_cuts(d, v.rank, 0, cut);
-    v = draft_lay_as(d, &v, cut);
-    result = draft_text(d, "tanh(%s) + (%s)", v.name, result);
-    reduced = draft_chance(d, 50) ? "mean" : "0.1 * sum";
-  }
+  bool ids = by_rows || draft_chance(d, 60);
+  if (ids && !by_rows) d->pool[d->npool++] = t;
+  const char *result = NULL, *reduced = "";
+  if (by_rows)
+    result = random_rows(d, &x);
+  else
+    result = mixed_program(d, &file, &members, &reduced);
+  const char *arguments = ids && !by_rows ? ", t" : "";
   StrBuf s;
   strbuf_init(&s, arena);
   strbuf_puts(&s, "mesh world(");
   for (int i = 0; axes[i]; i++) strbuf_printf(&s, "%s%c = 1", i ? ", " : "", axes[i]);
   strbuf_printf(&s, ")\n%s\n%smodule Net() {\n%s%s  forward(x%s) {\n%s    return %s\n  }\n}\n\n",
-                lets.text, file.text, params.text, members.text, ids ? ", t" : "", body.text,
-                result);
+                lets.text, file.text, params.text, members.text, arguments, body.text, result);
   strbuf_printf(&s, "train {\n  data x = npy(\"x.npy\", f32%s)\n", draft_dims(d, &x));
   if (ids) strbuf_printf(&s, "  data t = npy(\"t.npy\", i32%s)\n", draft_dims(d, &t));
-  strbuf_printf(&s, "  model m = Net()\n  loss %s(m(x%s))\n", reduced, ids ? ", t" : "");
+  strbuf_puts(&s, "  model m = Net()\n");
+  if (by_rows)
+    strbuf_puts(&s, draft_chance(d, 60) ? "  loss cross_entropy(m(x), t[:, 0])\n  drop_last false\n"
+                                        : "  loss mean(square(m(x)))\n  drop_last false\n");
+  else
+    strbuf_printf(&s, "  loss %s(m(x%s))\n", reduced, arguments);
   static const char optimizers[] =
       "sgd(lr = 0.05)|sgd(lr = 0.02, momentum = 0.9)|"
       "sgd(lr = 0.03, momentum = 0.8, weight_decay = 0.1)|adamw(lr = 0.01, eps = 1e-4)|"
