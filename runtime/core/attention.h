@@ -20,6 +20,8 @@
 
 #include "runtime/abi/abi.h"
 
+typedef struct AttentionLoops AttentionLoops;
+
 typedef struct Attention {
   uint32_t dtype; /* of q, k, v, out, g, dq, dk, dv: f64, f32, bf16 or f16 */
   int causal;
@@ -39,6 +41,7 @@ typedef struct Attention {
   double dropout; /* probability; 0 = none */
   uint64_t seed, instance, step;
   int threads;
+  const AttentionLoops *loops; /* the instruction set to use; NULL = the fastest of this machine */
 } Attention;
 
 /* Tensors of a call, dense and row-major: q, g, out, dq [batch, heads, queries, *], k, v, dk, dv
