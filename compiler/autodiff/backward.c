@@ -47,10 +47,23 @@ static uint32_t partial_axes(const TensorType *t) {
   return set;
 }
 
+/* Every element one number, whose dims have any order: in that of `x`. */
+static ValueId conform_order(Grad *d, ValueId c, const TensorType *x) {
+  TensorType to = *grad_type(d, c);
+  bool same = true;
+  for (uint32_t i = 0; i < to.rank; i++) {
+    if (to.shape[i] != x->shape[i]) continue;
+    same &= to.balanced[i] == x->balanced[i];
+    to.balanced[i] = x->balanced[i];
+  }
+  const Node *n = value_node(d->g, c);
+  return same || n->op != OP_FULL ? c : grad_full(d, &to, node_float(n, ATTR_VALUE, 0));
+}
+
 /* Brings a contribution to the placement that a cotangent of a value of type `x` has. Dims of
  * extent 1 that stand for more are left R. */
 static ValueId conform(Grad *d, ValueId c, const TensorType *x) {
-  c = grad_cast(d, c, x->dtype);
+  c = conform_order(d, grad_cast(d, c, x->dtype), x);
   TensorType to = *grad_type(d, c);
   for (uint32_t a = 0; a < x->mesh->naxes; a++) {
     Place have = to.layout.at[a], want = x->layout.at[a];

@@ -79,6 +79,7 @@ ValueId grad_reshape(Grad *d, ValueId a, const int64_t *shape, uint32_t rank) {
     TensorType to = *grad_type(d, a);
     to.rank = rank;
     memcpy(to.shape, shape, rank * sizeof *shape);
+    memset(to.balanced, 0, sizeof to.balanced); /* equal elements have any order */
     return grad_full(d, &to, number);
   }
   return grad_add(d, OP_RESHAPE, &a, 1, &ATTR_INTS(SHAPE, shape, rank), 1);
@@ -157,9 +158,11 @@ ValueId grad_materialise(Grad *d, ValueId g, const TensorType *type) {
   if (same_shape(&have, type->shape, type->rank)) return g;
   bool cut = false;
   for (uint32_t i = 0; i < type->rank; i++)
-    cut |= have.shape[i] != type->shape[i] && layout_dim_ways(&type->layout, type->mesh, i) > 1;
+    cut |= have.shape[i] != type->shape[i] &&
+           (type->balanced[i] || layout_dim_ways(&type->layout, type->mesh, i) > 1);
   if (!cut) return grad_add(d, OP_EXPAND, &g, 1, &ATTR_INTS(SHAPE, type->shape, type->rank), 1);
-  /* An expanded dim that is cut: multiplying ones of the wanted layout never makes the whole. */
+  /* An expanded dim that is cut or in another order: multiplying ones of the wanted layout never
+   * makes the whole. */
   TensorType ones = *type;
   ones.dtype = have.dtype;
   for (uint32_t a = 0; a < DTM_MAX_AXES; a++)

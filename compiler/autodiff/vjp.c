@@ -61,6 +61,7 @@
 #define VJP_CONCAT FULL(vjp_concat)
 #define VJP_FLIP FULL(vjp_flip)
 #define VJP_ROLL FULL(vjp_roll)
+#define VJP_BALANCE FULL(vjp_balance)
 #define VJP_TRIL FULL(vjp_triangle)
 #define VJP_TRIU FULL(vjp_triangle)
 /* indexing */

@@ -14,7 +14,7 @@ Vjp vjp_softmax, vjp_log_softmax, vjp_layer_norm, vjp_normalize, vjp_rms_norm, v
     vjp_cumsum, vjp_sort;
 /* movement */
 Vjp vjp_permute, vjp_reshape, vjp_expand, vjp_slice, vjp_unslice, vjp_pad, vjp_concat, vjp_flip,
-    vjp_roll, vjp_triangle;
+    vjp_roll, vjp_balance, vjp_triangle;
 Vjp vjp_attention;
 /* indexing, random, communication */
 Vjp vjp_embedding, vjp_gather, vjp_scatter_add, vjp_index_select, vjp_dropout, vjp_redistribute,

@@ -73,3 +73,11 @@ ValueId vjp_triangle(Grad *d, Node n, uint32_t i, ValueId g) {
   (void)i;
   return grad_add(d, n.op, &g, 1, n.attrs, n.nattrs);
 }
+
+/* The way back; the cotangent is whole there as the value is. */
+ValueId vjp_balance(Grad *d, Node n, uint32_t i, ValueId g) {
+  (void)i;
+  Attr attrs[] = {ATTR_I(DIM, node_int(&n, ATTR_DIM, 0)), ATTR_I(K, node_int(&n, ATTR_K, 0)),
+                  ATTR_I(REVERSE, !node_int(&n, ATTR_REVERSE, 0))};
+  return grad_add(d, OP_BALANCE, &g, 1, attrs, 3);
+}

@@ -71,8 +71,24 @@ KRef fuse_index_value(Lower *l, const Ix *ix, SymId shift) {
   return sum(l, v, ix->dyn);
 }
 
+static KRef integer(Lower *l, int64_t v) {
+  return kb_const_int(&l->b, DT_I64, v);
+}
+
+/* abi_balanced_from */
+static KRef natural_place(Lower *l, KRef place, int64_t extent, int64_t ranks) {
+  KRef piece = sym_value(l, constant(l->f, extent / (2 * ranks))), two = integer(l, 2);
+  KRef at = point2(l, OP_FLOOR_DIV, place, piece), off = point2(l, OP_REMAINDER, place, piece);
+  KRef head = point2(l, OP_FLOOR_DIV, at, two);
+  KRef tail = point2(l, OP_SUB, sym_value(l, constant(l->f, 2 * ranks - 1)), head);
+  KRef is_head = point2(l, OP_EQ, point2(l, OP_REMAINDER, at, two), integer(l, 0));
+  KRef natural = kb_point(&l->b, OP_WHERE, is_head, head, tail);
+  return point2(l, OP_ADD, point2(l, OP_MUL, natural, piece), off);
+}
+
 KRef fuse_global_index(Lower *l, const TensorType *t, uint32_t d, const Ix *ix) {
-  return fuse_index_value(l, ix, sym_offset(l->f->arena, l->f->p, t, d));
+  KRef place = fuse_index_value(l, ix, sym_offset(l->f->arena, l->f->p, t, d));
+  return t->balanced[d] ? natural_place(l, place, t->shape[d], t->balanced[d]) : place;
 }
 
 KRef fuse_in_range(Lower *l, KRef index, SymId extent) {
@@ -127,7 +143,7 @@ static KRef eval_factory(const Eval *e) {
   return point2(l, OP_POW, literal(e, type, node_float(n, ATTR_BASE, 10)), v);
 }
 
-/* The row-major number of the element in the whole tensor. */
+/* The row-major number of the element in the whole tensor, its dims in their natural order. */
 static KRef global_number(const Eval *e) {
   Lower *l = e->l;
   KAccess a = kb_access(0);
@@ -135,6 +151,11 @@ static KRef global_number(const Eval *e) {
   KRef dyn = 0;
   for (uint32_t d = e->type->rank; d-- > 0;) {
     const Ix *ix = &e->ix[d];
+    if (e->type->balanced[d]) {
+      dyn = sum(l, dyn, fuse_scaled(l, fuse_global_index(l, e->type, d, ix), stride));
+      stride = mul(l->f, stride, constant(l->f, e->type->shape[d]));
+      continue;
+    }
     SymId here = add(l->f, ix->offset, sym_offset(l->f->arena, l->f->p, e->type, d));
     offset = add(l->f, offset, mul(l->f, stride, here));
     if (ix->dim >= 0) at[ix->dim] = add(l->f, at[ix->dim], mul(l->f, stride, ix->scale));

@@ -111,7 +111,9 @@ static bool keys_letter(Rule *r, Attention *a) {
   const TensorType *k = part_type(r, a, PART_K);
   uint8_t axes[DTM_MAX_AXES];
   uint32_t n = layout_dim_axes(&k->layout, k->rank - 2, axes);
-  a->keys = n ? a->queries : rule_new_letter(r, LETTER_WHOLE);
+  /* In another order they are whole all the same: positions come beside them (place/context.c). */
+  bool balanced = k->balanced[k->rank - 2] != 0;
+  a->keys = n ? a->queries : rule_new_letter(r, balanced ? LETTER_FREE : LETTER_WHOLE);
   for (uint32_t i = 0; i < n; i++)
     if (context_kind(rule_axis_name(r, axes[i])) == CONTEXT_NONE)
       return rule_fail(

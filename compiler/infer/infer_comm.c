@@ -3,8 +3,6 @@
  */
 #include "infer/rules.h"
 
-#include <string.h>
-
 static bool fail_target(Rule *r, int axis, const char *reason) {
   return rule_fail(r, DIAG_REDISTRIBUTE_TARGET, 0, axis,
                    rule_text(r, "%s: there is no way to that layout", r->info->name), reason);
@@ -28,10 +26,6 @@ static bool check_axis(Rule *r, uint32_t axis, Place from, Place to) {
   return true;
 }
 
-static bool same_shape(const TensorType *a, const TensorType *b) {
-  return a->rank == b->rank && memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0;
-}
-
 bool rule_comm(Rule *r) {
   const Attr *stated = rule_attr(r, ATTR_TYPE);
   const TensorType *from = rule_type(r, 0);
@@ -39,7 +33,7 @@ bool rule_comm(Rule *r) {
   int axis;
   if (!stated) return rule_fail_argument(r, "the target type is missing");
   const TensorType *to = stated->as.type;
-  if (to->dtype != from->dtype || !same_shape(to, from))
+  if (to->dtype != from->dtype || !type_same_elements(to, from))
     return rule_fail_shape(r, 0,
                            rule_text(r, "%s is not %s under another layout",
                                      type_print(r->arena, to), type_print(r->arena, from)));
@@ -51,6 +45,7 @@ bool rule_comm(Rule *r) {
                      fault);
   r->out->results[0] = *to;
   r->out->nresults = 1;
+  if (!r->mesh) r->mesh = to->mesh; /* a scalar constant is on every mesh */
   for (uint32_t a = 0; a < to->mesh->naxes; a++) {
     Place was = {0};
     for (uint32_t b = 0; from->mesh && b < from->mesh->naxes; b++)

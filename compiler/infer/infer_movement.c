@@ -221,8 +221,40 @@ bool rule_roll(Rule *r) {
 bool rule_triangle(Rule *r) {
   const TensorType *t = rule_type(r, 0);
   if (t->rank < 2) return rule_fail_argument(r, "the operand needs at least two dims");
+  for (uint32_t d = t->rank - 2; d < t->rank; d++)
+    if (t->balanced[d])
+      return rule_fail(r, DIAG_SEQUENCE_ORDER, 0, -1,
+                       rule_text(r, "%s: dim %u is in balanced order", r->info->name, d),
+                       "a triangle is one of places; compare positions(x, dim) instead");
   rule_result(r, 0, t->dtype);
   for (uint32_t d = 0; d < t->rank; d++)
     if (!keep_dim(r, d)) return false;
   return derive(r, partial_movement);
+}
+
+/* A dim into head-tail order, or back. Its elements change place between the blocks of ranks, so it
+ * is whole; the others keep theirs. */
+bool rule_balance(Rule *r) {
+  uint32_t dim;
+  if (!rule_dim(r, 0, &dim)) return false;
+  const TensorType *t = rule_type(r, 0);
+  int64_t ranks = rule_int(r, ATTR_K, 0);
+  bool back = rule_int(r, ATTR_REVERSE, 0) != 0;
+  if (ranks < 2 || ranks > UINT16_MAX)
+    return rule_fail_argument(r, "an order is one for two ranks or more");
+  if (t->shape[dim] % (2 * ranks))
+    return rule_fail_argument(
+        r, rule_text(r,
+                     "dim %u of extent %lld cannot be cut into %lld pieces, two for each of %lld "
+                     "ranks: pad it to a multiple, or leave it as it is, which is exact but gives "
+                     "the ranks unequal work",
+                     dim, (long long)t->shape[dim], (long long)(2 * ranks), (long long)ranks));
+  if (t->balanced[dim] != (back ? ranks : 0))
+    return rule_fail(r, DIAG_SEQUENCE_ORDER, 0, -1,
+                     rule_text(r, "%s: dim %u is %s", r->info->name, dim,
+                               t->balanced[dim] ? "in balanced order already" : "as it is"),
+                     "an order is made from the natural one, and undone once");
+  if (!one_dim_changed(r, dim, t->shape[dim], false)) return false;
+  r->out->results[0].balanced[dim] = back ? 0 : (uint16_t)ranks;
+  return true;
 }

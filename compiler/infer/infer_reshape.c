@@ -123,6 +123,11 @@ static bool map_group(Rule *r, const Shape *a, uint32_t i0, uint32_t i1, const S
                       uint32_t j0, uint32_t j1, int8_t out[DTM_MAX_DIMS], Lists *lists) {
   const TensorType *t = rule_type(r, 0);
   bool single = i1 - i0 == 1 && j1 - j0 == 1;
+  for (uint32_t i = i0; i < i1 && !single; i++)
+    if (t->balanced[a->dim[i]])
+      return rule_fail(r, DIAG_SEQUENCE_ORDER, 0, -1,
+                       rule_text(r, "reshape: dim %u is in balanced order", a->dim[i]),
+                       "a part of it, or it merged with others, has no such order");
   if (!single && share_group(r, a, i0, i1, b, j0, j1, lists)) {
     for (uint32_t i = i0; i < i1; i++)
       r->letters.of[0][a->dim[i]] = rule_new_letter(r, LETTER_FREE);

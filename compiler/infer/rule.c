@@ -136,6 +136,47 @@ static bool letter_lists(Rule *r, AxisList lists[MAX_LETTERS]) {
   return true;
 }
 
+/* Every operand has the dims of a letter in one order, which results inherit; what depends on where
+ * an element stands in a dim wants it as it is. */
+static bool letter_orders(Rule *r, uint16_t orders[MAX_LETTERS]) {
+  const Letters *l = &r->letters;
+  uint32_t owner[MAX_LETTERS], dim[MAX_LETTERS];
+  bool any[MAX_LETTERS] = {false};
+  memset(orders, 0, sizeof *orders * l->n);
+  for (uint32_t i = 0; i < r->n; i++)
+    for (uint32_t d = 0; d < rule_type(r, i)->rank; d++) {
+      int8_t x = l->of[i][d];
+      uint16_t own = rule_type(r, i)->balanced[d];
+      if (x == LETTER_NONE) continue;
+      bool placed = l->rule[x] == LETTER_WHOLE || l->rule[x] == LETTER_INTERNAL;
+      if (own && placed && r->op != OP_BALANCE)
+        return rule_fail(r, DIAG_SEQUENCE_ORDER, i, -1,
+                         rule_text(r, "%s: dim %u of %s is in balanced order", r->info->name, d,
+                                   rule_operand_name(r, i)),
+                         rule_text(r,
+                                   "neighbours in this order are not neighbours in the "
+                                   "sequence, and %s depends on places in the dim; "
+                                   "unbalance(x, %u) restores the order",
+                                   r->info->name, d));
+      if (any[x] && own != orders[x])
+        return rule_fail(
+            r, DIAG_SEQUENCE_ORDER, i, -1,
+            rule_text(r, "%s: operands have their elements in different orders", r->info->name),
+            rule_text(r,
+                      "dim %u of %s is %s, but dim %u of %s is %s: elements of different "
+                      "positions would meet; balance_causal gives both one order, and "
+                      "positions(x, dim) are those of a balanced x",
+                      dim[x], rule_operand_name(r, owner[x]),
+                      orders[x] ? "in balanced order" : "as it is", d, rule_operand_name(r, i),
+                      own ? "in balanced order" : "as it is"));
+      any[x] = true;
+      orders[x] = own;
+      owner[x] = i;
+      dim[x] = d;
+    }
+  return true;
+}
+
 /* How many of the letter's axes are those of the letter it lies within. */
 static uint32_t shared_axes(const Letters *l, const AxisList lists[MAX_LETTERS], uint32_t x) {
   return l->within[x] ? lists[l->within[x] - 1].n : 0;
@@ -249,11 +290,12 @@ static void spread(Rule *r, const AxisList lists[MAX_LETTERS], uint32_t k) {
 
 bool rule_derive(Rule *r, PartialRule *partial) {
   AxisList lists[MAX_LETTERS];
+  uint16_t orders[MAX_LETTERS];
   ReduceOp pending[DTM_MAX_AXES] = {REDUCE_NONE};
   uint32_t naxes = r->mesh ? r->mesh->naxes : 0;
   for (uint32_t a = 0; a < naxes; a++)
     if (!partial_axis(r, a, partial, &pending[a])) return false;
-  if (!letter_lists(r, lists) || !check_axes(r, lists)) return false;
+  if (!letter_lists(r, lists) || !check_axes(r, lists) || !letter_orders(r, orders)) return false;
   if (r->letters.prefix) plan_slices(r, lists);
   for (uint32_t x = 0; x < r->letters.n; x++)
     if (r->letters.rule[x] == LETTER_REDUCED)
@@ -265,8 +307,9 @@ bool rule_derive(Rule *r, PartialRule *partial) {
     TensorType *t = &r->out->results[k];
     for (uint32_t d = 0; d < t->rank; d++) {
       int8_t letter = r->letters.out[k][d];
-      if (letter != LETTER_NONE)
-        layout_set_dim(&t->layout, r->mesh, d, lists[letter].axis, lists[letter].n);
+      if (letter == LETTER_NONE) continue;
+      layout_set_dim(&t->layout, r->mesh, d, lists[letter].axis, lists[letter].n);
+      t->balanced[d] = orders[letter];
     }
     for (uint32_t a = 0; a < naxes; a++)
       if (pending[a]) layout_set(&t->layout, r->mesh, a, PLACE_PARTIAL, 0, pending[a]);

@@ -48,6 +48,7 @@
 #define RULE_CONCAT rule_concat
 #define RULE_FLIP rule_flip
 #define RULE_ROLL rule_roll
+#define RULE_BALANCE rule_balance
 #define RULE_TRIL rule_triangle
 #define RULE_TRIU rule_triangle
 /* indexing */

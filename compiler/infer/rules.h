@@ -130,7 +130,7 @@ RuleFn *rule_of(Op op); /* rule_table.c */
 RuleFn rule_pointwise, rule_contraction, rule_reduction, rule_random, rule_comm;
 RuleFn rule_argument, rule_extremum_backward, rule_norm_backward, rule_norm_forward,
     rule_scan_or_sort, rule_softmax;
-RuleFn rule_concat, rule_expand, rule_flip, rule_pad, rule_permute, rule_reshape, rule_roll,
+RuleFn rule_balance, rule_concat, rule_expand, rule_flip, rule_pad, rule_permute, rule_reshape, rule_roll,
     rule_slice, rule_squeeze, rule_triangle, rule_unslice, rule_unsqueeze;
 RuleFn rule_embedding, rule_embedding_backward, rule_gather, rule_index_select, rule_one_hot,
     rule_scatter_add;

@@ -229,6 +229,17 @@ TensorType read_type(Reader *p) {
     } while (read_accept(p, ","));
     read_expect(p, ")");
   }
+  if (read_accept(p, "balanced(")) {
+    do {
+      int64_t d = read_integer(p);
+      read_expect(p, ":");
+      int64_t ways = read_integer(p);
+      if (d < 0 || d >= t.rank || ways < 2 || ways > UINT16_MAX || t.shape[d] % (2 * ways))
+        read_fail(p, "no such order of a dim");
+      t.balanced[d] = (uint16_t)ways;
+    } while (read_accept(p, ","));
+    read_expect(p, ")");
+  }
   if (read_accept(p, "partial(")) {
     do {
       if (npartial == DTM_MAX_AXES) read_fail(p, "too many axes");

@@ -1,4 +1,5 @@
-/* Stage graph -> explicit: the all-to-alls of Ulysses.
+/* Stage graph -> explicit: the all-to-alls of Ulysses; positions of sequences in balanced order,
+ * and outputs in the natural one.
  *
  * Attention with q, k, v [*, H, L, E] cut along L by ulysses_cp computes each head over the whole
  * sequence: before it the mesh dim goes from L to H, innermost, and behind it back. What cuts L
@@ -23,11 +24,25 @@ typedef struct Opening {
 
 enum { MAX_OPERANDS = 5 };
 
+static bool is_balanced(const TensorType *t) {
+  for (uint32_t d = 0; d < t->rank; d++)
+    if (t->balanced[d]) return true;
+  return false;
+}
+
+/* What attention does depends on positions that are not the places in its operands. */
+static bool wants_positions(const Graph *g, const Node *n) {
+  bool asks = node_int(n, ATTR_CAUSAL, 0) || node_float(n, ATTR_P, 0) > 0;
+  return asks && n->noperands == 3 &&
+         (is_balanced(value_type(g, n->operands[0])) || is_balanced(value_type(g, n->operands[1])));
+}
+
 bool context_opens(const Graph *g, NodeId id) {
   const Node *n = graph_node(g, id);
+  if (n->op == OP_OUTPUT) return is_balanced(value_type(g, n->operands[0]));
   if (n->op != OP_ATTENTION) return false;
   const TensorType *k = value_type(g, n->operands[1]);
-  return context_axes(k, k->rank - 2, CONTEXT_ULYSSES) != 0;
+  return context_axes(k, k->rank - 2, CONTEXT_ULYSSES) != 0 || wants_positions(g, n);
 }
 
 /* The mesh dim leaves the sequence; it goes to dim `to`, innermost, unless that is < 0. */
@@ -47,6 +62,20 @@ static ValueId redistribute(Opening *o, ValueId v, const TensorType *to) {
   return node_result(graph_node(o->g, id), 0);
 }
 
+/* Positions along the sequence of q or k, of type `t`: i64 [L] in its order and shards. */
+static ValueId positions(Opening *o, const TensorType *t) {
+  uint32_t dim = t->rank - 2;
+  TensorType of = {.dtype = DT_I64, .rank = 1, .shape = {t->shape[dim]}, .mesh = t->mesh};
+  uint8_t axes[DTM_MAX_AXES];
+  uint32_t n = layout_dim_axes(&t->layout, dim, axes);
+  layout_set_dim(&of.layout, of.mesh, 0, axes, n);
+  of.balanced[0] = t->balanced[dim];
+  const Attr attrs[] = {ATTR_T(TYPE, &of), ATTR_I(DIM, 0)};
+  NodeId id =
+      infer_add(o->g, &o->sink, OP_IOTA, NULL, 0, attrs, 2, o->at->span, NULL, o->at->scope);
+  return node_result(graph_node(o->g, id), 0);
+}
+
 /* Whether attention has a row for k and v with their heads cut as well. */
 static bool groups_together(Arena *scratch, const Node *n, const TensorType *types) {
   Operand operands[MAX_OPERANDS] = {{.is_const = false}};
@@ -56,27 +85,55 @@ static bool groups_together(Arena *scratch, const Node *n, const TensorType *typ
   return result.status == INFER_OK;
 }
 
+/* An output is the whole value in its natural order. */
+static void open_output(Opening *o, GraphMap *map) {
+  const Node *n = o->at;
+  ValueId v = graph_map_get(map, n->operands[0]);
+  TensorType t = *value_type(o->g, v);
+  t.layout = (Layout){0};
+  v = redistribute(o, v, &t);
+  for (uint32_t d = 0; d < t.rank; d++) {
+    if (!t.balanced[d]) continue;
+    const Attr attrs[] = {ATTR_I(DIM, d), ATTR_I(K, t.balanced[d]), ATTR_I(REVERSE, 1)};
+    NodeId id = infer_add(o->g, &o->sink, OP_BALANCE, &v, 1, attrs, 3, n->span, NULL, n->scope);
+    v = node_result(graph_node(o->g, id), 0);
+  }
+  graph_add(o->g, OP_OUTPUT, &v, 1, n->attrs, n->nattrs, NULL, 0, n->span, n->scope);
+}
+
+static void open_attention(Opening *o, Arena *scratch, GraphMap *map) {
+  const Node *n = o->at;
+  TensorType types[MAX_OPERANDS];
+  ValueId operands[MAX_OPERANDS];
+  uint32_t heads = value_type(map->from, n->operands[0])->rank - 3, count = n->noperands;
+  o->axes = context_axes(value_type(map->from, n->operands[1]), heads + 1, CONTEXT_ULYSSES);
+  for (uint32_t i = 0; i < n->noperands; i++)
+    types[i] = moved(o, *value_type(map->from, n->operands[i]), i < 3 ? (int)heads : -1);
+  if (!groups_together(scratch, n, types))
+    for (uint32_t i = 1; i < 3; i++) types[i] = moved(o, types[i], -1);
+  for (uint32_t i = 0; i < n->noperands; i++)
+    operands[i] = redistribute(o, graph_map_get(map, n->operands[i]), &types[i]);
+  if (wants_positions(map->from, n)) {
+    operands[count++] = positions(o, &types[0]);
+    operands[count++] = positions(o, &types[1]);
+  }
+  NodeId inner = infer_add(o->g, &o->sink, OP_ATTENTION, operands, count, n->attrs, n->nattrs,
+                           n->span, NULL, n->scope);
+  for (uint32_t i = 0; i < n->nresults; i++) {
+    ValueId v = node_result(graph_node(o->g, inner), i), old = node_result(n, i);
+    const char *name = graph_value(map->from, old)->name;
+    v = redistribute(o, v, value_type(map->from, old));
+    if (name) graph_value(o->g, v)->name = name;
+    graph_map_set(map, old, v);
+  }
+}
+
 void context_open(Arena *scratch, const Program *program, GraphMap *map, NodeId id) {
   const Node n = *graph_node(map->from, id);
   Opening o = {.g = map->to, .at = &n};
-  TensorType types[MAX_OPERANDS];
-  ValueId operands[MAX_OPERANDS];
-  uint32_t heads = value_type(map->from, n.operands[0])->rank - 3;
   diag_init(&o.sink, scratch, program->sources);
-  o.axes = context_axes(value_type(map->from, n.operands[1]), heads + 1, CONTEXT_ULYSSES);
-  for (uint32_t i = 0; i < n.noperands; i++)
-    types[i] = moved(&o, *value_type(map->from, n.operands[i]), i < 3 ? (int)heads : -1);
-  if (!groups_together(scratch, &n, types))
-    for (uint32_t i = 1; i < 3; i++) types[i] = moved(&o, types[i], -1);
-  for (uint32_t i = 0; i < n.noperands; i++)
-    operands[i] = redistribute(&o, graph_map_get(map, n.operands[i]), &types[i]);
-  NodeId inner = infer_add(o.g, &o.sink, OP_ATTENTION, operands, n.noperands, n.attrs, n.nattrs,
-                           n.span, NULL, n.scope);
-  for (uint32_t i = 0; i < n.nresults; i++) {
-    ValueId v = node_result(graph_node(o.g, inner), i), old = node_result(&n, i);
-    const char *name = graph_value(map->from, old)->name;
-    v = redistribute(&o, v, value_type(map->from, old));
-    if (name) graph_value(o.g, v)->name = name;
-    graph_map_set(map, old, v);
-  }
+  if (n.op == OP_OUTPUT)
+    open_output(&o, map);
+  else
+    open_attention(&o, scratch, map);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "report/cut.h"
+#include "runtime/abi/balance.h"
 
 enum { MAX_ROWS = 12, MAX_COLUMNS = 32, GAP = 3, LEAST = 5, USUAL_WIDTH = 64, USUAL_HEIGHT = 9 };
 
@@ -70,7 +71,7 @@ static void put_wrapped(StrBuf *sb, const char *text, uint32_t indent, uint32_t 
 /* --- the table ---------------------------------------------------------------------------------
  */
 
-enum { TABLE_COLUMNS = DTM_MAX_AXES + 6 };
+enum { TABLE_COLUMNS = DTM_MAX_AXES + 7 };
 typedef struct Table {
   Arena *arena;
   uint32_t ncolumns, width[TABLE_COLUMNS];
@@ -107,9 +108,28 @@ static void table_put(Table *t, StrBuf *out) {
   }
 }
 
+/* "0:2, 6:8": where in the sequence the elements of a block of a balanced dim stand. */
+static const char *positions_print(Arena *arena, const TensorType *t, uint32_t dim,
+                                   const CutRank *r) {
+  StrBuf sb;
+  strbuf_init(&sb, arena);
+  int64_t piece = t->shape[dim] / (2 * t->balanced[dim]), end = r->offset[dim] + r->shape[dim];
+  for (int64_t i = r->offset[dim], next; i < end; i = next) {
+    next = (i / piece + 1) * piece;
+    if (next > end) next = end;
+    int64_t first = abi_balanced_from(i, t->shape[dim], t->balanced[dim]);
+    strbuf_printf(&sb, "%s%lld:%lld", sb.len ? ", " : "", (long long)first,
+                  (long long)(first + next - i));
+  }
+  return sb.len ? sb.text : "";
+}
+
 static void put_table(Arena *arena, StrBuf *out, const Cut *c, const CutTable *table) {
   const Mesh *mesh = c->type.mesh;
   Table t = {.arena = arena};
+  int balanced = -1; /* the first such dim, where every rank has a line of its own */
+  for (uint32_t d = c->type.rank; table->fold == FOLD_NONE && d-- > 0;)
+    if (c->type.balanced[d]) balanced = (int)d;
   const char **head = table_line(&t);
   bool folded = table->fold != FOLD_NONE, roles = false;
   for (uint32_t r = 0; !folded && r < table->rows.len; r++)
@@ -118,6 +138,8 @@ static void put_table(Arena *arena, StrBuf *out, const Cut *c, const CutTable *t
   for (uint32_t a = 0; !folded && a < mesh->naxes; a++) table_column(&t, head, mesh->axis[a], true);
   table_column(&t, head, "shape", false);
   table_column(&t, head, table->fold == FOLD_SHAPE ? "first offset" : "offset", false);
+  if (balanced >= 0)
+    table_column(&t, head, arena_printf(arena, "positions in dim %d", balanced), false);
   table_column(&t, head, "bytes", true);
   if (roles) table_column(&t, head, "role", false);
   for (uint32_t r = 0; r < table->rows.len; r++) {
@@ -130,6 +152,8 @@ static void put_table(Arena *arena, StrBuf *out, const Cut *c, const CutTable *t
       line[n++] = arena_printf(arena, "%lld", (long long)row->first.coord[a]);
     line[n++] = cut_list_print(arena, row->first.shape, c->type.rank);
     line[n++] = cut_list_print(arena, row->first.offset, c->type.rank);
+    if (balanced >= 0)
+      line[n++] = positions_print(arena, &c->type, (uint32_t)balanced, &row->first);
     line[n++] = arena_printf(arena, "%lld", (long long)row->first.bytes);
     if (roles) line[n++] = cut_role_print(arena, &row->first);
   }

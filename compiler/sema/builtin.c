@@ -182,7 +182,6 @@ static const struct {
              {"float", builtin_float},
              {"total_steps", builtin_total_steps},
              {"scan", not_yet},
-             {"balance_causal", not_yet},
 #define X(name) {#name, builtin_##name},
              TENSOR_BUILTINS(X)
 #undef X
@@ -215,7 +214,7 @@ bool builtin_is_internal(Op op) {
   const OpInfo *info = op_info(op);
   if (info->cls == CLASS_COMM) return true;
   if (info->cls == CLASS_STRUCTURE) return op != OP_DETACH;
-  return op == OP_CONST || op == OP_UNSLICE || op == OP_EXTREMUM_BACKWARD ||
+  return op == OP_CONST || op == OP_UNSLICE || op == OP_BALANCE || op == OP_EXTREMUM_BACKWARD ||
          op == OP_DROPOUT_BACKWARD || op == OP_ATTENTION_BACKWARD || op == OP_SELECT_HALF || op == OP_GELU_TANH_SLOPE ||
          op == OP_SILU_SLOPE;
 }

@@ -31,6 +31,9 @@
   X(masked_fill)                                                                                   \
   X(dropout)                                                                                       \
   X(scaled_dot_product_attention)                                                                  \
+  X(balance_causal)                                                                                \
+  X(unbalance)                                                                                     \
+  X(positions)                                                                                     \
   X(step)                                                                                          \
   X(zeros)                                                                                         \
   X(ones)                                                                                          \
@@ -69,6 +72,11 @@
 #define X(name) Val builtin_##name(Sema *s, const Call *call);
 TENSOR_BUILTINS(X)
 #undef X
+
+/* Binds the words and the first one as a tensor. */
+bool bind_tensor(Sema *s, const Call *call, const char *words, Val *v, Span *at, ValueId *x);
+/* A dim of a value of this rank, counted from 0; `otherwise` where none is given. */
+bool want_dim(Sema *s, Val v, Span span, uint32_t rank, int64_t otherwise, int64_t *dim);
 
 /* The gather of a whole value, `full(x)`. */
 Val redistribute_full(Sema *s, Val x, Span span);

@@ -6,7 +6,7 @@
 #include "sema/builtin.h"
 
 /* Binds by words and takes argument 0 as a tensor. */
-static bool bind_tensor(Sema *s, const Call *call, const char *words, Val *v, Span *at,
+bool bind_tensor(Sema *s, const Call *call, const char *words, Val *v, Span *at,
                         ValueId *x) {
   if (!bind_words(s, call, words, v, at)) return false;
   s->at.operand = at[0];
@@ -26,7 +26,7 @@ bool normal_dim(int64_t *dim, uint32_t rank) {
 }
 
 /* A dim of x, counted from either end; `otherwise` when not given. */
-static bool want_dim(Sema *s, Val v, Span span, uint32_t rank, int64_t otherwise, int64_t *dim) {
+bool want_dim(Sema *s, Val v, Span span, uint32_t rank, int64_t otherwise, int64_t *dim) {
   *dim = otherwise;
   if (v.kind != VAL_UNSET && !want_int(s, v, span, "dim", dim)) return false;
   int64_t given = *dim;

@@ -30,6 +30,13 @@ static bool enterable(Sema *s, const Region *r, const TensorType *t, Span span) 
     return false;
   }
   for (uint32_t d = 0; d < t->rank; d++) {
+    if (t->balanced[d]) {
+      Diag *diag = sema_error(s, DIAG_SEQUENCE_ORDER, span, "dim %u is in balanced order here", d);
+      diag_label(s->sink, diag, "this is %s", type_print(s->arena, t));
+      diag_reason(s->sink, diag, "code for one rank knows nothing of an order over all ranks");
+      diag_help(s->sink, diag, (Span){0}, NULL, NULL, "unbalance(x, %u) restores the order", d);
+      return false;
+    }
     int64_t ways = layout_dim_ways(&t->layout, t->mesh, d);
     if (t->shape[d] % ways == 0) continue;
     Diag *diag = sema_error(s, DIAG_LOCAL_BLOCK, span, "the blocks of dim %u are uneven", d);

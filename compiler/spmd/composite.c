@@ -155,6 +155,40 @@ static ValueId arg_extremum(Lowering *l) {
                      node_int(l->serving, ATTR_KEEPDIM, 0) != 0, &r);
 }
 
+/* --- movement -----------------------------------------------------------------------------------
+ */
+
+/* balance: the elements of a dim by number, those of abi_balanced_from or abi_balanced_to. */
+static ValueId balance(Lowering *l) {
+  const Node *n = l->serving;
+  ValueId x = l->map[n->operands[0]];
+  TensorType r = result_type(l);
+  int64_t dim = node_int(n, ATTR_DIM, 0), ranks = node_int(n, ATTR_K, 1);
+  bool back = node_int(n, ATTR_REVERSE, 0) != 0;
+  TensorType t = {.dtype = DT_I64, .rank = 1, .shape = {r.shape[dim]}, .mesh = r.mesh};
+  const Attr attrs[] = {ATTR_T(TYPE, &t), ATTR_I(DIM, 0)};
+  ValueId place = spmd_emit(l, OP_IOTA, NULL, 0, attrs, 2, &t);
+#define NUMBER(v) spmd_const(l, DT_I64, t.mesh, (double)(v))
+#define OF(op, a, b) spmd_binary(l, op, &t, a, b)
+  ValueId piece = NUMBER(t.shape[0] / (2 * ranks)), two = NUMBER(2);
+  ValueId at = OF(OP_FLOOR_DIV, place, piece), off = OF(OP_REMAINDER, place, piece), head, tail;
+  ValueId is_head, last = NUMBER(2 * ranks - 1);
+  if (back) {
+    is_head = OF(OP_LT, at, NUMBER(ranks));
+    head = OF(OP_MUL, two, at);
+    tail = OF(OP_ADD, OF(OP_MUL, two, OF(OP_SUB, last, at)), NUMBER(1));
+  } else {
+    is_head = OF(OP_EQ, OF(OP_REMAINDER, at, two), NUMBER(0));
+    head = OF(OP_FLOOR_DIV, at, two);
+    tail = OF(OP_SUB, last, head);
+  }
+  ValueId index = OF(OP_ADD, OF(OP_MUL, spmd_where(l, &t, is_head, head, tail), piece), off);
+#undef NUMBER
+#undef OF
+  return spmd_emit(l, OP_INDEX_SELECT, (const ValueId[]){x, index}, 2, (Attr[]){ATTR_I(DIM, dim)},
+                   1, &r);
+}
+
 /* --- softmax ---------------------------------------------------------------------------------- */
 
 static ValueId softmax(Lowering *l) {
@@ -252,6 +286,7 @@ static ValueId norm_backward(Lowering *l) {
 #define COMPOSITE_EXTREMUM_BACKWARD extremum_backward
 #define COMPOSITE_ARGMAX arg_extremum
 #define COMPOSITE_ARGMIN arg_extremum
+#define COMPOSITE_BALANCE balance
 #define COMPOSITE_SOFTMAX softmax
 #define COMPOSITE_SOFTMAX_BACKWARD softmax_backward
 #define COMPOSITE_LOG_SOFTMAX softmax

@@ -100,9 +100,13 @@ bool layout_partial_consistent(const Layout *l) {
   return true;
 }
 
+bool type_same_elements(const TensorType *a, const TensorType *b) {
+  return a->rank == b->rank && memcmp(a->shape, b->shape, sizeof *a->shape * a->rank) == 0 &&
+         memcmp(a->balanced, b->balanced, sizeof *a->balanced * a->rank) == 0;
+}
+
 bool type_equal(const TensorType *a, const TensorType *b) {
-  return a->dtype == b->dtype && a->rank == b->rank && a->mesh == b->mesh &&
-         memcmp(a->shape, b->shape, sizeof(int64_t) * a->rank) == 0 &&
+  return a->dtype == b->dtype && a->mesh == b->mesh && type_same_elements(a, b) &&
          layout_equal(&a->layout, &b->layout);
 }
 
@@ -185,6 +189,13 @@ void type_put(StrBuf *out, const TensorType *t) {
   }
   strbuf_putc(out, ']');
   bool open = false;
+  for (uint32_t d = 0; d < t->rank; d++) {
+    if (!t->balanced[d]) continue;
+    strbuf_printf(out, "%s%u: %d", open ? ", " : " balanced(", d, t->balanced[d]);
+    open = true;
+  }
+  if (open) strbuf_putc(out, ')');
+  open = false;
   for (uint32_t a = 0; t->mesh && a < t->mesh->naxes; a++) {
     Place p = t->layout.at[a];
     if (p.kind != PLACE_PARTIAL) continue;

@@ -50,6 +50,10 @@ typedef struct TensorType {
   int64_t shape[DTM_MAX_DIMS]; /* global extents; zero beyond rank */
   const Mesh *mesh;            /* never NULL once a program is elaborated */
   Layout layout;
+  /* n > 0: the elements of this dim stand in head-tail order for n ranks (runtime/abi/balance.h),
+   * which gives every rank of a causal ring equal work; a multiple of 2n of them. 0: as they are.
+   */
+  uint16_t balanced[DTM_MAX_DIMS];
 } TensorType;
 
 /* The block of a tensor that one rank holds. An empty block along a cut dim has offset = the global
@@ -79,6 +83,8 @@ int type_to_mesh(TensorType *t, const Mesh *mesh);
 bool layout_partial_consistent(const Layout *l);
 
 bool type_equal(const TensorType *a, const TensorType *b);
+/* Both have the same shape, and the same order of elements in every dim. */
+bool type_same_elements(const TensorType *a, const TensorType *b);
 int64_t type_elements(const TensorType *t); /* global count */
 /* The value is at most 2^60 bytes, so that no product of its extents and sizes overflows. */
 bool type_is_addressable(const TensorType *t);
@@ -91,7 +97,7 @@ int64_t type_local_bytes(const TensorType *t); /* of the largest shard */
 void chunk(int64_t extent, int64_t parts, int64_t r, int64_t *begin, int64_t *length);
 
 /* Source form: "f32[8@dp, 64, 32@(cp,tp)] partial(tp: max)", and `on NAME` where the mesh is not
- * the world. */
+ * the world. A dim in another order says so: "f32[8, 64@cp] balanced(1: 2)", dim 1 for 2 ranks. */
 const char *type_print(Arena *arena, const TensorType *t);
 /* The same without the mesh. */
 void type_put(StrBuf *out, const TensorType *t);

@@ -23,7 +23,7 @@ static double make(const RefEval *e, int64_t global, const int64_t *index, const
   case OP_LOGSPACE:
     return pow(ref_float(e, ATTR_BASE, 10), from + by * (double)global);
   case OP_IOTA:
-    return (double)(b->offset[dim] + index[dim]);
+    return (double)ref_place(&e->node->result_types[0], dim, b->offset[dim] + index[dim]);
   }
   return NAN;
 }

@@ -30,6 +30,9 @@ uint32_t ref_dims(const RefEval *e);                   /* attribute DIMS as bits
 bool ref_next(uint32_t rank, const int64_t *shape, int64_t *index);
 int64_t ref_offset(const RefTensor *t, const int64_t *index);
 /* Row-major position in the global tensor of an index into a block. */
+/* Where in the natural order of a dim the element stands that has this global place. */
+int64_t ref_place(const TensorType *type, uint32_t dim, int64_t place);
+/* Of dims in their natural order. */
 int64_t ref_global_index(const TensorType *type, const Block *block, const int64_t *index);
 
 /* A tensor seen as [outer, extent, inner] around one dim. */

@@ -77,6 +77,17 @@ static bool index_roll(const RefEval *e, const int64_t *to, int64_t *from) {
   return true;
 }
 
+/* The order is in the types: each place of the result is one of the operand with the same natural
+ * place. */
+static bool index_balance(const RefEval *e, const int64_t *to, int64_t *from) {
+  const TensorType *x = &e->node->operand_types[0], *y = &e->node->result_types[0];
+  uint32_t dim = ref_dim(e, 0);
+  memcpy(from, to, sizeof(int64_t) * e->out[0].rank);
+  from[dim] = 0;
+  while (ref_place(x, dim, from[dim]) != ref_place(y, dim, to[dim])) from[dim]++;
+  return true;
+}
+
 static bool index_triangle(const RefEval *e, const int64_t *to, int64_t *from) {
   Block b = ref_block(&e->node->result_types[0], e->node->coord);
   uint32_t rank = e->out[0].rank;
@@ -104,6 +115,7 @@ bool ref_movement(RefEval *e) {
       [OP_PERMUTE] = index_permute, [OP_EXPAND] = index_expand, [OP_SLICE] = index_slice,
       [OP_UNSLICE] = index_unslice, [OP_PAD] = index_pad,       [OP_FLIP] = index_flip,
       [OP_ROLL] = index_roll,       [OP_TRIL] = index_triangle, [OP_TRIU] = index_triangle,
+      [OP_BALANCE] = index_balance,
   };
   if (e->node->op == OP_CONCAT) return ref_concat(e);
   if (index[e->node->op])

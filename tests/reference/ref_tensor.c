@@ -38,9 +38,22 @@ int64_t ref_offset(const RefTensor *t, const int64_t *index) {
   return at;
 }
 
+int64_t ref_place(const TensorType *type, uint32_t dim, int64_t place) {
+  /* Counted out: the order is that of the numbers 0 .. n - 1 after they are dealt to the ranks. */
+  int64_t ranks = type->balanced[dim], n = type->shape[dim];
+  if (ranks == 0) return place;
+  for (int64_t r = 0; r < ranks; r++)
+    for (int64_t i = 0; i < n; i++) {
+      int64_t piece = i / (n / (2 * ranks));
+      if ((piece == r || piece == 2 * ranks - 1 - r) && place-- == 0) return i;
+    }
+  return -1;
+}
+
 int64_t ref_global_index(const TensorType *type, const Block *block, const int64_t *index) {
   int64_t at = 0;
-  for (uint32_t d = 0; d < type->rank; d++) at = at * type->shape[d] + block->offset[d] + index[d];
+  for (uint32_t d = 0; d < type->rank; d++)
+    at = at * type->shape[d] + ref_place(type, d, block->offset[d] + index[d]);
   return at;
 }
 

@@ -1,12 +1,37 @@
 /* Layouts: local extents and printing, against values written by hand. */
 #include <check.h>
 
+#include "runtime/abi/balance.h"
+#include "runtime/abi/blocks.h"
 #include "types/layout.h"
 #include "support/suite.h"
 
 static Mesh mesh2(int64_t a, int64_t b) {
   return (Mesh){.name = "m", .naxes = 2, .axis = {"a", "b"}, .size = {a, b}, .nranks = a * b};
 }
+
+/* 8 elements for 2 ranks: the first and the last piece, then the two in the middle. */
+START_TEST(head_tail_order) {
+  static const int64_t want[] = {0, 1, 6, 7, 2, 3, 4, 5};
+  for (int64_t i = 0; i < 8; i++) {
+    ck_assert_int_eq(abi_balanced_from(i, 8, 2), want[i]);
+    ck_assert_int_eq(abi_balanced_to(want[i], 8, 2), i);
+  }
+  /* pairs of a query and a key before it: as many on each rank, any number of ranks and pieces */
+  for (int64_t ranks = 1; ranks < 6; ranks++)
+    for (int64_t n = 2 * ranks; n < 40; n += 2 * ranks) {
+      int64_t first = 0;
+      for (int64_t r = 0; r < ranks; r++) {
+        int64_t begin, length, pairs = 0;
+        abi_chunk(n, ranks, r, &begin, &length);
+        for (int64_t i = begin; i < begin + length; i++)
+          pairs += 1 + abi_balanced_from(i, n, ranks);
+        if (r == 0) first = pairs;
+        ck_assert_int_eq(pairs, first);
+      }
+    }
+}
+END_TEST
 
 START_TEST(uneven_extents) {
   Mesh m = {.name = "m", .naxes = 1, .axis = {"a"}, .size = {4}, .nranks = 4};
@@ -165,6 +190,7 @@ int main(void) {
   Suite *s = suite_create("types");
   TCase *c = tcase_create("layout");
   tcase_add_test(c, uneven_extents);
+  tcase_add_test(c, head_tail_order);
   tcase_add_test(c, nested_extents);
   tcase_add_test(c, empty_shard_offset);
   tcase_add_test(c, order_is_part_of_the_type);

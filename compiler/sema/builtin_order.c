@@ -1,0 +1,64 @@
+/* Calls about the order of a sequence: balance_causal, unbalance, positions. See elab.h. */
+#include "sema/builtin.h"
+
+/* The sequence of x: dim 1 of [B, S, ..], the only dim of [S]. */
+static bool want_sequence(Sema *s, Val v, Span span, ValueId x, int64_t *dim) {
+  uint32_t rank = value_type(s->at.graph, x)->rank;
+  if (rank == 0) {
+    sema_error(s, DIAG_INDEX, span, "a number has no sequence");
+    return false;
+  }
+  return want_dim(s, v, span, rank, rank > 1 ? 1 : 0, dim);
+}
+
+/* balance_causal(x, axis, dim): head-tail order for the ranks of a mesh dim. x itself where the
+ * mesh lacks it, or has one rank along it. */
+Val builtin_balance_causal(Sema *s, const Call *call) {
+  Val v[3];
+  Span at[3];
+  ValueId x;
+  int64_t dim;
+  int axis;
+  if (!bind_tensor(s, call, "x|input axis dim?", v, at, &x)) return POISON;
+  const Mesh *mesh = value_type(s->at.graph, x)->mesh;
+  if (!mesh) mesh = s->at.mesh;
+  if (!want_sequence(s, v[2], at[2], x, &dim) || !want_axis(s, v[1], mesh, at[1], true, &axis))
+    return POISON;
+  if (axis < 0 || mesh->size[axis] == 1) return val_tensor(x);
+  const Attr attrs[] = {ATTR_I(DIM, dim), ATTR_I(K, mesh->size[axis]), ATTR_I(REVERSE, 0)};
+  return emit1(s, OP_BALANCE, x, attrs, 3, call->span);
+}
+
+/* unbalance(x, dim): as it was; x itself where its order is the natural one. */
+Val builtin_unbalance(Sema *s, const Call *call) {
+  Val v[2];
+  Span at[2];
+  ValueId x;
+  int64_t dim;
+  if (!bind_tensor(s, call, "x|input dim?", v, at, &x) || !want_sequence(s, v[1], at[1], x, &dim))
+    return POISON;
+  int64_t ranks = value_type(s->at.graph, x)->balanced[dim];
+  if (!ranks) return val_tensor(x);
+  const Attr attrs[] = {ATTR_I(DIM, dim), ATTR_I(K, ranks), ATTR_I(REVERSE, 1)};
+  return emit1(s, OP_BALANCE, x, attrs, 3, call->span);
+}
+
+/* positions(x, dim): where in the whole sequence the elements along dim stand, i64[L], in the order
+ * and the shards of x. */
+Val builtin_positions(Sema *s, const Call *call) {
+  Val v[2];
+  Span at[2];
+  ValueId x;
+  int64_t dim;
+  if (!bind_tensor(s, call, "x|input dim?", v, at, &x) || !want_sequence(s, v[1], at[1], x, &dim))
+    return POISON;
+  const TensorType *t = value_type(s->at.graph, x);
+  TensorType of = {.dtype = DT_I64, .rank = 1, .shape = {t->shape[dim]}, .mesh = t->mesh};
+  if (!of.mesh) of.mesh = s->at.mesh;
+  uint8_t axes[DTM_MAX_AXES];
+  uint32_t n = layout_dim_axes(&t->layout, (uint32_t)dim, axes);
+  layout_set_dim(&of.layout, of.mesh, 0, axes, n);
+  of.balanced[0] = t->balanced[dim];
+  const Attr attrs[] = {ATTR_T(TYPE, &of), ATTR_I(DIM, 0)};
+  return emit(s, OP_IOTA, NULL, 0, attrs, 2, call->span, NULL);
+}
