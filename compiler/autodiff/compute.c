@@ -4,40 +4,56 @@
  * optimizer works on f32 masters and gradients come back in f32. Contractions always compute in
  * bf16. Reductions and losses take f32 (a bf16 operand is cast up). Everything else follows its
  * operands: f32 when one of them was made f32 on purpose (by `.to(f32)` or a reduction), else bf16.
- * An embedding looks up f32 rows and casts those. Integer and f64 code is left alone. */
+ * An embedding looks up f32 rows and casts those. Integer and f64 code is left alone.
+ *
+ * A pending sum is not narrowed, with two exceptions in which of each element one rank's addend is
+ * the sum and the others are 0, so that converting addends is exact: a Partial parameter (see
+ * optimizer.c), and what is looked up in a table cut by rows. Their casts say `single`. */
 #include "autodiff/autodiff.h"
 #include "ir/rewrite.h"
 
 typedef struct Compute {
+  const Program *program;
   GraphMap map;
   Arena *scratch;
   DiagSink *sink;
   DiagSink inner;
-  bool *source; /* per new value: f32 that may be cast down where it is used */
-  uint32_t nsource;
+  uint8_t *about; /* per new value: set of the following */
+  uint32_t nabout;
   Node at; /* old node */
 } Compute;
+
+enum {
+  ABOUT_SOURCE = 1, /* f32 that may be cast down where it is used */
+  ABOUT_SINGLE = 2  /* if it is Partial, all addends of an element but one are 0 */
+};
 
 static DType dtype_of(const Compute *c, ValueId v) {
   return value_type(c->map.to, v)->dtype;
 }
 
-static bool is_source(const Compute *c, ValueId v) {
-  return v < c->nsource && c->source[v];
+static uint8_t about(const Compute *c, ValueId v) {
+  return v < c->nabout ? c->about[v] : 0;
 }
 
-static void mark_source(Compute *c, ValueId v) {
-  if (v >= c->nsource) {
+static bool is_source(const Compute *c, ValueId v) {
+  return about(c, v) & ABOUT_SOURCE;
+}
+
+static void note_about(Compute *c, ValueId v, uint8_t what) {
+  if (v >= c->nabout) {
     uint32_t n = v * 2 + 64;
-    c->source = arena_grow(c->scratch, c->source, c->nsource, n);
-    c->nsource = n;
+    c->about = arena_grow(c->scratch, c->about, c->nabout, n);
+    c->nabout = n;
   }
-  c->source[v] = true;
+  c->about[v] |= what;
 }
 
 static ValueId cast(Compute *c, ValueId v, DType to) {
   if (dtype_of(c, v) == to) return v;
-  NodeId id = infer_add(c->map.to, &c->inner, OP_CAST, &v, 1, &ATTR_I(DTYPE, to), 1, c->at.span,
+  Attr attrs[] = {ATTR_I(DTYPE, to), ATTR_I(SINGLE, 1)};
+  bool single = about(c, v) & ABOUT_SINGLE && layout_has_partial(&value_type(c->map.to, v)->layout);
+  NodeId id = infer_add(c->map.to, &c->inner, OP_CAST, &v, 1, attrs, single ? 2 : 1, c->at.span,
                         NULL, c->at.scope);
   return node_result(graph_node(c->map.to, id), 0);
 }
@@ -72,6 +88,15 @@ static DType element_type(const Compute *c, const ValueId *operands) {
     return DT_NONE;
   if (!half && !source) return DT_NONE;
   return wide ? DT_F32 : DT_BF16;
+}
+
+/* See ABOUT_SINGLE. */
+static bool makes_single(const Compute *c, const ValueId *operands) {
+  if (c->at.op == OP_READ)
+    return c->program->vars.data[node_int(&c->at, ATTR_VAR, 0)].kind == VAR_PARAM;
+  if (c->at.op == OP_EMBEDDING)
+    return !layout_has_partial(&value_type(c->map.to, operands[1])->layout);
+  return c->at.op == OP_DETACH && about(c, operands[0]) & ABOUT_SINGLE;
 }
 
 static bool makes_source(const Compute *c, const ValueId *operands) {
@@ -128,7 +153,8 @@ static void lower_node(Compute *c, NodeId id) {
     rebuild(c, t, operands);
   for (uint32_t i = 0; source && i < c->at.nresults; i++) {
     ValueId v = graph_map_get(&c->map, node_result(&c->at, i));
-    if (dtype_of(c, v) == DT_F32) mark_source(c, v);
+    if (dtype_of(c, v) == DT_F32) note_about(c, v, ABOUT_SOURCE);
+    if (makes_single(c, operands)) note_about(c, v, ABOUT_SINGLE);
   }
 }
 
@@ -159,7 +185,8 @@ bool compute_run(Program *program, DiagSink *sink) {
   }
   Arena scratch;
   arena_init(&scratch);
-  Compute c = {.map = graph_map_begin(&scratch, program->arena, b->graph),
+  Compute c = {.program = program,
+               .map = graph_map_begin(&scratch, program->arena, b->graph),
                .scratch = &scratch,
                .sink = sink};
   diag_init(&c.inner, &scratch, program->sources);

@@ -159,6 +159,8 @@ static ReduceOp cast_rule(const Rule *r, ReduceOp op) {
   DType from = rule_type(r, 0)->dtype, to = (DType)rule_int(r, ATTR_DTYPE, DT_NONE);
   if (from == to) return op;
   if (is_extremum(op)) return cast_is_monotone(from, to) ? op : REDUCE_NONE;
+  /* Where one rank's addend is the whole sum and the others are 0, converting it is exact. */
+  if (op == REDUCE_SUM && dtype_is_float(to) && rule_int(r, ATTR_SINGLE, 0)) return op;
   bool arithmetic = reduce_is_linear(op) || op == REDUCE_PRODUCT;
   return arithmetic && dtype_widens(from, to) && from != DT_U8 ? op : REDUCE_NONE;
 }

@@ -15,7 +15,7 @@ static const OpInfo ops[OP_COUNT] = {
                .min_operands = arity,                                                              \
                .max_operands = arity,                                                              \
                .results = 1,                                                                       \
-               .attrs = (tr) == TR_CAST ? ATTR_BIT(DTYPE) : 0,                                     \
+               .attrs = (tr) == TR_CAST ? ATTR_BIT(DTYPE) | ATTR_BIT(SINGLE) : 0,                  \
                .trait = pw,                                                                        \
                .types = tr,                                                                        \
                .expr = scalar,                                                                     \

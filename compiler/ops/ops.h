@@ -125,7 +125,8 @@ typedef enum TypeRule {
   X(NAME, "name", STRING)                                                                          \
   X(ROLE, "role", STRING)                                                                          \
   X(CAUSAL, "causal", BOOL)                                                                        \
-  X(SCALE, "scale", FLOAT)
+  X(SCALE, "scale", FLOAT)                                                                         \
+  X(SINGLE, "single", BOOL)
 
 typedef enum AttrKey {
   ATTR_NONE = 0,
