@@ -118,7 +118,7 @@ static void dtm_error(Span *span, Parser *p, const char *message);
 %type <names> names
 %type <stmt> stmt let_stmt assert_stmt if_stmt
 %type <stmt> member member_if param_stmt method rename_stmt
-%type <stmt> line line_if setting
+%type <stmt> line line_if setting storage
 %type <stmts> block stmts stmt_list else_opt
 %type <stmts> member_block members member_list member_else
 %type <stmts> line_block lines line_list line_else settings
@@ -489,7 +489,13 @@ member
   | FOR skipped member_block           { $$ = build_stmt_error(B, @$); }
   | FOR skipped                        { $$ = build_stmt_error(B, @$); }
   | ON postfix member_block            { $$ = build_on_stmt(B, @1, $2, $3, @3); }
+  | storage
+  | storage member_block               { $$ = $1; build_store_body(B, $$, $2, @2); }
   | skipped                            { $$ = build_stmt_error(B, @1); }
+  ;
+storage
+  : name '@' axes                      { $$ = build_store(B, $1, NO_NAME, $3, @3); }
+  | name name '@' axes                 { $$ = build_store(B, $1, $2, $4, @4); }
   ;
 member_if
   : IF expr member_block member_else   { $$ = build_if(B, @1, $2, $3, $4, @$); }
@@ -510,7 +516,10 @@ param_stmt
   | param_stmt NAME_WORD postfix       { $$ = $1; build_param_name(B, $$, $3, @3); }
   | param_stmt TRANSPOSED              { $$ = $1; build_param_transposed(B, $$, @2); }
   | param_stmt CHUNKS '(' expr ')'     { $$ = $1; build_param_chunks(B, $$, $4, @5); }
-  | param_stmt STORE '@' axes          { $$ = $1; build_param_store(B, $$, $4, @4); }
+  | param_stmt STORE '@' axes          { $$ = $1;
+                                         build_param_store(B, $$, (Storage){NO_NAME, $4, @4}); }
+  | param_stmt STORE name '@' axes     { $$ = $1;
+                                         build_param_store(B, $$, (Storage){$3, $5, @5}); }
   ;
 
 method
@@ -584,6 +593,7 @@ settings
 setting
   : named_setting                      { $$ = build_setting(B, $1.keyword, $1.name, $1.parts); }
   | name setting_parts                 { $$ = build_setting(B, $1, NO_NAME, $2); }
+  | storage
   | rename_stmt
   ;
 named_setting

@@ -144,11 +144,13 @@ ValueId grad_full(Grad *d, const TensorType *type, double value) {
 
 ValueId grad_redistribute(Grad *d, ValueId a, const TensorType *to, const Node *like) {
   if (type_equal(grad_type(d, a), to)) return a;
-  Attr attrs[3] = {ATTR_T(TYPE, to)};
+  Attr attrs[4] = {ATTR_T(TYPE, to)};
   uint32_t n = 1;
   const Attr *async = like ? node_attr(like, ATTR_ASYNC) : NULL;
+  const Attr *bucket = like ? node_attr(like, ATTR_BUCKET) : NULL;
   const Attr *wire = like ? node_attr(like, ATTR_BACKWARD_DTYPE) : NULL;
   if (async) attrs[n++] = *async;
+  if (bucket) attrs[n++] = *bucket;
   if (wire) attrs[n++] = ATTR_I(FORWARD_DTYPE, wire->as.i);
   return grad_add(d, OP_REDISTRIBUTE, &a, 1, attrs, n);
 }

@@ -12,7 +12,8 @@
  *
  * - s -> raw(w), infinite: Partial is born at w.
  * - s -> raw(w), all-gather: mirror of a slice R -> S; gather it, or fill it to P for nothing.
- * - raw(v) -> kept(v), all-reduce.
+ * - raw(v) -> kept(v), all-reduce; infinite where v is a parameter in another element type, or
+ *   gathered: its gradient is reduced where the parameter is, in the element type chosen for that.
  * - kept(v) -> raw(w), infinite: the gradient from v to w passes Partial on.
  * - kept(v) -> t, infinite: mirror of P -> R, or a gradient that cannot take Partial.
  * - kept(v) -> t, reduce-scatter: mirror of a gather S -> R.
@@ -199,13 +200,25 @@ static void block_flow(Net *net, const uint32_t *level, uint32_t *at, uint32_t *
   }
 }
 
-static void solve(Net *net, const bool *is_wrt) {
+/* The values that are `wrt` converted or gathered. */
+static bool *find_images(const Grad *d, const bool *is_wrt) {
+  bool *image = ARENA_ARRAY(d->scratch, bool, d->end_value);
+  for (NodeId id = 1; id < d->end; id++) {
+    const Node *n = graph_node(d->g, id);
+    bool same = n->op == OP_CAST || (n->op == OP_REDISTRIBUTE && node_attr(n, ATTR_BUCKET));
+    if (same && (is_wrt[n->operands[0]] || image[n->operands[0]])) image[n->first_result] = true;
+  }
+  return image;
+}
+
+static void solve(Net *net, const bool *is_wrt, const bool *is_image) {
   Grad *d = net->d;
   for (ValueId v = 1; v < d->end_value; v++) {
     uint32_t raw = net->vertex[v];
     if (!raw) continue;
     bool param = is_wrt[v];
-    add_edge(net, raw, param ? VERTEX_T : raw + 1, cost(net, v, partial, replicate, param));
+    add_edge(net, raw, param ? VERTEX_T : raw + 1,
+             is_image[v] ? UNBOUNDED : cost(net, v, partial, replicate, param));
   }
   for (NodeId id = 1; id < d->end; id++) {
     const Node *n = graph_node(d->g, id);
@@ -230,6 +243,7 @@ void cot_plan(Grad *d, const ValueId *wrt, uint32_t nwrt) {
   d->plan->kept = ARENA_ARRAY(d->scratch, uint8_t, d->end_value);
   bool *is_wrt = ARENA_ARRAY(d->scratch, bool, d->end_value);
   for (uint32_t i = 0; i < nwrt; i++) is_wrt[wrt[i]] = true;
+  const bool *is_image = find_images(d, is_wrt);
   for (uint32_t axis = 0; axis < DTM_MAX_AXES; axis++) {
     Net net = {.d = d, .axis = axis};
     net.vertex = ARENA_ARRAY(d->scratch, uint32_t, d->end_value);
@@ -237,7 +251,7 @@ void cot_plan(Grad *d, const ValueId *wrt, uint32_t nwrt) {
     net.first = ARENA_ARRAY(d->scratch, uint32_t, net.nvertices);
     VEC_PUSH(d->scratch, &net.edges, (Edge){0});
     VEC_PUSH(d->scratch, &net.edges, (Edge){0});
-    solve(&net, is_wrt);
+    solve(&net, is_wrt, is_image);
   }
 }
 

@@ -83,7 +83,7 @@ ValueId grad_sum(Grad *d, ValueId a, uint32_t dims, bool keepdim);
 /* Every element `value`, of this type. */
 ValueId grad_full(Grad *d, const TensorType *type, double value);
 /* Another layout of the same value; the value itself when it has it. `like` (or NULL) is a forward
- * redistribute whose options (async, backward_dtype) hold for this one. */
+ * redistribute whose options (async, bucket, backward_dtype) hold for this one. */
 ValueId grad_redistribute(Grad *d, ValueId a, const TensorType *to, const Node *like);
 /* A cotangent that is broadcast, as one of the shape and the shards of `type`. */
 ValueId grad_materialise(Grad *d, ValueId g, const TensorType *type);

@@ -71,6 +71,16 @@ static int64_t bucket_for(Arena *arena, BucketList *open, int64_t *last, const T
   return b.id;
 }
 
+/* Gathers of stored parameters have buckets too (place/store.c). */
+static int64_t last_bucket(const Graph *g) {
+  int64_t last = 0;
+  for (NodeId id = 1; id < g->nodes.len; id++) {
+    int64_t bucket = node_int(graph_node(g, id), ATTR_BUCKET, 0);
+    if (bucket > last) last = bucket;
+  }
+  return last;
+}
+
 /* Parameters in the order in which the backward pass finishes their gradients. */
 static void sort_by_gradient(Step *s, uint32_t *order) {
   for (uint32_t i = 0; i < s->nparams; i++) {
@@ -83,7 +93,7 @@ static void sort_by_gradient(Step *s, uint32_t *order) {
 void step_reduce(Step *s, DType wire) {
   Grad *d = &s->d;
   BucketList open = {0};
-  int64_t last = 0;
+  int64_t last = last_bucket(d->g);
   uint32_t *order = ARENA_ARRAY(d->scratch, uint32_t, s->nparams);
   sort_by_gradient(s, order);
   step_phase(s, PHASE_REDUCE);

@@ -9,6 +9,7 @@
 #include "driver/commands.h"
 #include "driver/fixes.h"
 #include "place/expand.h"
+#include "place/store.h"
 
 static bool reported(const DiagSink *sink, const Diag *d) {
   for (uint32_t i = 0; i < sink->diags.len; i++) {
@@ -46,6 +47,7 @@ static const char *unit_dims(Session *s, const Mesh *mesh) {
 static void check_gradients(Session *s, Program *program, DiagSink *sink) {
   if (sink->errors || !compute_run(program, sink)) return;
   expand_run(program);
+  store_run(program);
   autodiff_check(program, session_plans(s), sink);
 }
 

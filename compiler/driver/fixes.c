@@ -15,6 +15,7 @@
 #include "autodiff/autodiff.h"
 #include "ir/fix.h"
 #include "place/expand.h"
+#include "place/store.h"
 
 enum { MAX_ERRORS_WITH_FIXES = 32 };
 
@@ -65,6 +66,7 @@ static const char *price_backward(Arena *arena, PlanCache *plans, Program *progr
   diag_init(&quiet, arena, program->sources);
   if (!program->block[BLOCK_TRAIN].graph) return "none";
   expand_run(program);
+  store_run(program);
   if (!autodiff_run(program, plans, &quiet)) return "none";
   const Graph *g = program->block[BLOCK_TRAIN].graph;
   StrBuf text;

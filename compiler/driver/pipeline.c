@@ -14,6 +14,7 @@
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "place/expand.h"
+#include "place/store.h"
 #include "spmd/spmd.h"
 #include "syntax/ast.h"
 
@@ -30,10 +31,11 @@ static bool run_sema(Compilation *c) {
   return s->sink.errors == 0;
 }
 
-/* Both rewrite what the user wrote, before anything is derived from it. */
+/* They rewrite what the user wrote, before anything is derived from it. */
 static bool run_expand(Compilation *c) {
   if (!compute_run(c->program, &c->session->sink)) return false;
   expand_run(c->program);
+  store_run(c->program);
   return true;
 }
 

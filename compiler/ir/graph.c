@@ -24,6 +24,11 @@ const char *phase_name(Phase phase) {
   return names[phase];
 }
 
+const char *store_level_name(StoreLevel level) {
+  static const char *const names[STORE_COUNT] = {"none", "optimizer", "gradients", "parameters"};
+  return names[level];
+}
+
 const char *var_kind_name(VarKind kind) {
   static const char *const names[] = {[VAR_NONE] = "?",
 #define X(id, name) [VAR_##id] = name,

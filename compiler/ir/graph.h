@@ -98,6 +98,17 @@ typedef enum VarKind {
 
 const char *var_kind_name(VarKind kind);
 
+/* What of a parameter is kept cut over ranks that compute with the whole. */
+typedef enum StoreLevel {
+  STORE_NONE = 0,
+  STORE_OPTIMIZER,  /* optimizer state: the gradient is reduced to the shard, the new value gathered */
+  STORE_GRADIENTS,  /* and the parameter between steps: gathered once in the forward pass */
+  STORE_PARAMETERS, /* and between its uses: gathered in the forward and in the backward pass */
+  STORE_COUNT
+} StoreLevel;
+
+const char *store_level_name(StoreLevel level); /* "optimizer" */
+
 typedef struct Var {
   VarKind kind;
   const char *name;         /* checkpoint name, "layers.3.mlp.down" */
@@ -105,6 +116,8 @@ typedef struct Var {
   bool transposed;          /* files have the last dim first */
   int64_t chunks;           /* > 1: the extent of dim 0, which files merge with dim 1 */
   TensorType type;
+  StoreLevel store; /* PARAM */
+  Layout stored;    /* its layout where it is kept, if `store` */
   uint32_t param; /* OPTIMIZER, ACCUMULATOR: index of the parameter it belongs to */
   Span span;      /* declaration */
 } Var;

@@ -166,6 +166,14 @@ static void var(Reader *p) {
   v.name = read_quoted(p);
   read_expect(p, ":");
   v.type = read_type(p);
+  if (read_accept(p, "store")) {
+    v.store = STORE_OPTIMIZER;
+    while (v.store < STORE_COUNT && !read_accept(p, store_level_name(v.store))) v.store++;
+    if (v.store == STORE_COUNT) read_fail(p, "unknown kind of storage");
+    TensorType stored = read_type(p), whole = v.type;
+    v.stored = whole.layout = stored.layout;
+    if (!type_equal(&stored, &whole)) read_fail(p, "stored as another type");
+  }
   if (read_accept(p, "of")) v.param = read_index(p);
   if (read_accept(p, "foreign")) v.foreign_name = read_quoted(p);
   v.transposed = read_accept(p, "transposed");

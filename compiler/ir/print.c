@@ -166,6 +166,12 @@ static void put_var(const Printer *p, uint32_t index) {
   put_quoted(p->out, v->name);
   strbuf_puts(p->out, ": ");
   put_type(p, &v->type);
+  if (v->store) {
+    TensorType stored = v->type;
+    stored.layout = v->stored;
+    strbuf_printf(p->out, " store %s ", store_level_name(v->store));
+    put_type(p, &stored);
+  }
   if (v->kind == VAR_OPTIMIZER || v->kind == VAR_ACCUMULATOR)
     strbuf_printf(p->out, " of %" PRIu32, v->param);
   if (v->foreign_name) {

@@ -30,8 +30,8 @@ typedef struct PlanBlock {
   uint32_t *position;      /* per group: index in order */
   Storage *storage;        /* per FValue */
   bool *copies;            /* per group: an ASSIGN that copies */
-  /* All-reduces that one action does together: per group 1 + the member before it, and whether one
-   * follows. The last member's action stands for all; their buffers lie side by side. */
+  /* Collectives that one action does together: per group 1 + the member before it, and whether one
+   * follows. The last member's action stands for all; buffers of all-reduces lie side by side. */
   uint32_t *bucket_before;
   bool *bucket_goes_on;
   uint64_t live_bound, height;
@@ -46,7 +46,8 @@ Storage *block_storage(const PlanBlock *b, FValueId v);
 void block_order(PlanBlock *b);
 /* Fills storage (all but offset), copies: lives, sharing, variables updated in place. */
 void block_share(PlanBlock *b, bool reuse);
-/* Fills bucket_*: runs of neighbouring all-reduces that gradients' reductions were assigned to. */
+/* Fills bucket_*: runs of neighbouring collectives of one ATTR_BUCKET. Their buffers live until the
+ * last of them. */
 void block_find_buckets(PlanBlock *b);
 /* Gives offsets above `base`; var_offset per variable. */
 void block_place(PlanBlock *b, uint64_t base, const uint64_t *var_offset, bool reuse);

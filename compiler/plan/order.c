@@ -4,7 +4,8 @@
  * BACKWARD) comes before what runs once (REDUCE, OPTIMIZER). Changed: a group whose result is
  * wanted only later, and whose inputs stay alive anyway (constants, index vectors, casts of
  * variables), moves down to just before its first use, so that its result does not take memory
- * meanwhile. An ASSIGN moves behind every reader of the variable's old value.
+ * meanwhile. Gathers and reduce-scatters of one bucket move down to the last of them, where one
+ * action can do them all. An ASSIGN moves behind every reader of the variable's old value.
  */
 #include <string.h>
 
@@ -51,6 +52,18 @@ static bool can_wait(const PlanBlock *b, const Group *g, uint32_t at, const uint
   return true;
 }
 
+/* The groups by key; of one key the owner (which stands at this position now) last or first. */
+static void sort_by_key(const PlanBlock *b, uint32_t *order, const uint32_t *key, bool owner_first) {
+  uint32_t *start = ARENA_ARRAY(b->arena, uint32_t, b->norder + 2);
+  uint32_t *sorted = ARENA_ARRAY(b->arena, uint32_t, b->norder);
+  for (uint32_t i = 0; i < b->norder; i++) start[key[i] + 1]++;
+  for (uint32_t i = 0; i < b->norder; i++) start[i + 1] += start[i];
+  for (int owners = owner_first ? 1 : 0, pass = 0; pass < 2; pass++, owners = !owners)
+    for (uint32_t i = 0; i < b->norder; i++)
+      if ((key[i] == i) == owners) sorted[start[key[i]]++] = order[i];
+  memcpy(order, sorted, b->norder * sizeof *order);
+}
+
 /* Moves groups that can wait down to their first user, by giving each a sort key. */
 static void sink(PlanBlock *b, uint32_t *order) {
   uint32_t nvalues = b->fused->values.len;
@@ -76,13 +89,7 @@ static void sink(PlanBlock *b, uint32_t *order) {
       if (use && (*use == 0 || key[i] + 1 < *use)) *use = key[i] + 1;
     }
   }
-  /* Counting sort by key, stable: groups with one key stand before its owner, in their order. */
-  uint32_t *start = ARENA_ARRAY(b->arena, uint32_t, b->norder + 1);
-  for (uint32_t i = 0; i < b->norder; i++) start[key[i] + 1]++;
-  for (uint32_t i = 0; i < b->norder; i++) start[i + 1] += start[i];
-  uint32_t *sorted = ARENA_ARRAY(b->arena, uint32_t, b->norder);
-  for (uint32_t i = 0; i < b->norder; i++) sorted[start[key[i]]++] = order[i];
-  memcpy(order, sorted, b->norder * sizeof *order);
+  sort_by_key(b, order, key, false);
 }
 
 /* Every ASSIGN right behind the last reader of its variable's old value; one that runs per
@@ -101,7 +108,6 @@ static void delay_assigns(PlanBlock *b, uint32_t *order) {
     if (until + 1 > read_until[var]) read_until[var] = until + 1;
   }
   uint32_t *key = ARENA_ARRAY(b->arena, uint32_t, b->norder);
-  uint32_t *start = ARENA_ARRAY(b->arena, uint32_t, b->norder + 2);
   for (uint32_t i = 0; i < b->norder; i++) {
     key[i] = i;
     if (group_op(b, order[i]) == OP_ASSIGN) {
@@ -110,16 +116,54 @@ static void delay_assigns(PlanBlock *b, uint32_t *order) {
       uint32_t until = read_until[var] > i ? read_until[var] - 1 : i;
       key[i] = i < b->looped && until >= b->looped ? b->looped - 1 : until;
     }
-    start[key[i] + 1]++;
   }
-  for (uint32_t i = 0; i < b->norder; i++) start[i + 1] += start[i];
-  /* Within one key the group that owns it comes first, the delayed ASSIGNs after it. */
-  uint32_t *sorted = ARENA_ARRAY(b->arena, uint32_t, b->norder);
-  for (uint32_t i = 0; i < b->norder; i++)
-    if (key[i] == i) sorted[start[i]++] = order[i];
-  for (uint32_t i = 0; i < b->norder; i++)
-    if (key[i] != i) sorted[start[key[i]]++] = order[i];
-  memcpy(order, sorted, b->norder * sizeof *order);
+  sort_by_key(b, order, key, true);
+}
+
+/* A bucket while its members are collected. */
+typedef struct Collected {
+  int64_t bucket;
+  Op op;
+  uint32_t last; /* position of the last member so far */
+  bool once, closed;
+} Collected;
+
+static Collected *collected(const PlanBlock *b, Collected *all, uint32_t n, uint32_t g) {
+  const Node *node = graph_node(b->fused->graph, b->fused->groups.data[g].node);
+  for (uint32_t i = n; i-- > 0;)
+    if (all[i].bucket == node_int(node, ATTR_BUCKET, 0) && all[i].op == node->op &&
+        all[i].once == once_per_step(b, g))
+      return all[i].closed ? NULL : &all[i];
+  return NULL;
+}
+
+/* Moves members of a bucket down to the last one before which nothing needs what they bring. */
+static void join_buckets(PlanBlock *b, uint32_t *order) {
+  const FusedProgram *f = b->fused;
+  Collected *all = ARENA_ARRAY(b->arena, Collected, b->norder);
+  uint32_t *of = ARENA_ARRAY(b->arena, uint32_t, b->norder); /* 1 + index in `all`, per position */
+  uint32_t *made = ARENA_ARRAY(b->arena, uint32_t, f->values.len); /* likewise, per value */
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < b->norder; i++) {
+    const Group *g = &f->groups.data[order[i]];
+    for (uint32_t k = 0; k < g->ninputs; k++)
+      if (g->inputs[k] && made[root_of(b, g->inputs[k])])
+        all[made[root_of(b, g->inputs[k])] - 1].closed = true;
+    const Node *node = graph_node(f->graph, g->node);
+    if (g->kind != GROUP_COLLECTIVE || node->op == OP_ALL_REDUCE) continue;
+    int64_t bucket = node_int(node, ATTR_BUCKET, 0);
+    if (!bucket) continue;
+    Collected *c = collected(b, all, n, order[i]);
+    if (!c) {
+      c = &all[n++];
+      *c = (Collected){.bucket = bucket, .op = node->op, .once = once_per_step(b, order[i])};
+    }
+    c->last = i;
+    of[i] = made[g->outputs[0]] = (uint32_t)(c - all) + 1;
+  }
+  uint32_t *key = ARENA_ARRAY(b->arena, uint32_t, b->norder);
+  for (uint32_t i = 0; i < b->norder; i++) key[i] = of[i] ? all[of[i] - 1].last : i;
+  sort_by_key(b, order, key, false);
 }
 
 void block_order(PlanBlock *b) {
@@ -130,7 +174,8 @@ void block_order(PlanBlock *b) {
   b->looped = partition(b, given, order);
   delay_assigns(b, order);
   sink(b, order);
-  delay_assigns(b, order); /* sinking may have moved a reader behind an ASSIGN */
+  join_buckets(b, order);
+  delay_assigns(b, order); /* a reader may have moved behind an ASSIGN */
   b->order = order;
   b->position = ARENA_ARRAY(b->arena, uint32_t, b->norder);
   b->looped = 0;

@@ -10,22 +10,22 @@ static const Node *group_node(const PlanBlock *b, uint32_t g) {
   return graph_node(b->fused->graph, b->fused->groups.data[g].node);
 }
 
-/* An all-reduce of a bucket that runs in place; 0 = it is none. */
+/* The bucket of a collective, of an all-reduce if it runs in place; 0 = it has none. */
 static int64_t bucket_of(const PlanBlock *b, uint32_t g) {
   const Node *n = group_node(b, g);
-  if (n->op != OP_ALL_REDUCE) return 0;
+  if (n->op != OP_ALL_REDUCE) return node_int(n, ATTR_BUCKET, 0);
   const Group *group = &b->fused->groups.data[g];
   const Storage *s = block_storage(b, group->outputs[0]);
   if (s != block_storage(b, group->inputs[0]) || s->step) return 0;
   return node_int(n, ATTR_BUCKET, 0);
 }
 
-/* Both may be one collective: same ranks, element type and reduction. */
+/* Both may be one collective: same operator, ranks, element type and reduction. */
 static bool alike(const PlanBlock *b, uint32_t g, uint32_t h) {
   const Graph *graph = b->fused->graph;
   const Node *m = group_node(b, g), *n = group_node(b, h);
   const TensorType *s = value_type(graph, m->operands[0]), *t = value_type(graph, n->operands[0]);
-  if (s->mesh != t->mesh || s->dtype != t->dtype ||
+  if (m->op != n->op || s->mesh != t->mesh || s->dtype != t->dtype ||
       !attr_equal(node_attr(m, ATTR_AXES), node_attr(n, ATTR_AXES)))
     return false;
   for (uint32_t a = 0; a < DTM_MAX_AXES; a++)
@@ -33,6 +33,16 @@ static bool alike(const PlanBlock *b, uint32_t g, uint32_t h) {
         memcmp(&s->layout.at[a], &t->layout.at[a], sizeof(Place)) != 0)
       return false;
   return true;
+}
+
+/* What the members before read is needed, and what they write is made, when `g` runs. */
+static void extend_lives(PlanBlock *b, uint32_t g) {
+  for (uint32_t m = b->bucket_before[g]; m; m = b->bucket_before[m - 1]) {
+    const Group *member = &b->fused->groups.data[m - 1];
+    Storage *in = block_storage(b, member->inputs[0]), *out = block_storage(b, member->outputs[0]);
+    if (in->last < b->position[g]) in->last = b->position[g];
+    if (out->last < b->position[g]) out->last = b->position[g];
+  }
 }
 
 void block_find_buckets(PlanBlock *b) {
@@ -46,6 +56,7 @@ void block_find_buckets(PlanBlock *b) {
     if (bucket && last && bucket == bucket_of(b, last - 1) && alike(b, last - 1, g)) {
       b->bucket_before[g] = last;
       b->bucket_goes_on[last - 1] = true;
+      extend_lives(b, g);
     }
     last = bucket ? g + 1 : 0;
   }

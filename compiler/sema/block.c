@@ -141,6 +141,7 @@ void run_blocks(Sema *s, SourceUnit *main_file) {
     out->settings = default_settings(s);
     run_block(s, main_file, found, kind, out);
   }
+  apply_train_store(s);
   const ProgramBlock *train = &s->program->block[BLOCK_TRAIN];
   if (train->settings.eval_every && !s->program->block[BLOCK_EVAL].graph)
     sema_error(s, DIAG_TRAIN_NEEDS, train->optimizer.span,

@@ -209,6 +209,14 @@ typedef struct GraphCache {
   IdMap reads, consts, instances;
 } GraphCache;
 
+/* `store` as evaluated: names of mesh dims, outer first. */
+typedef struct StoreRule {
+  StoreLevel level;
+  const char *axis[DTM_MAX_AXES];
+  uint32_t naxes;
+  Span span;
+} StoreRule;
+
 /* What changes as elaboration descends; saved and restored by value. */
 typedef struct State {
   Graph *graph;      /* NULL: compile time only */
@@ -223,6 +231,7 @@ typedef struct State {
   bool naming;        /* modules may be created: `path` is the name they get */
   bool training;      /* dropout acts */
   bool allow_partial; /* the next body may return a Partial undeclared: a hook follows */
+  const StoreRule *store; /* of parameters declared here that do not say, or NULL */
   uint32_t block; /* 1 train, 2 eval, 3 infer: parameters of equal names are shared across these */
   struct Region *region;        /* whose per-rank code this is (region.h), or NULL */
   struct AutoBlock *auto_block; /* the auto whose own code this is (escape.h), or NULL */
@@ -234,7 +243,8 @@ typedef struct KnownNames {
 } KnownNames;
 
 typedef struct VarInfo {
-  uint32_t block; /* State.block that declared it */
+  uint32_t block;   /* State.block that declared it */
+  bool own_storage; /* its line, or one of a module around it, says how it is kept */
 } VarInfo;
 
 struct Sema {
@@ -259,6 +269,7 @@ struct Sema {
   VEC(VarInfo) var_info;
   VEC(const Fn *) fns;
   struct RunBlock *block;  /* being elaborated, or NULL */
+  const StoreRule *store;  /* of train, for all parameters that no rule keeps; or NULL */
   NameMap models;          /* of train, for eval and infer: name -> Binding */
   struct PlanCache *plans; /* prices of auto */
   VEC(struct EscapeUse) escapes;
@@ -394,6 +405,16 @@ void apply_renames(Sema *s, const Stmt *stmt, const char *path, uint32_t first_v
 /* Reports parameters that would have one name in a file. */
 void check_file_names(Sema *s);
 
+/* --- storage (storage.c) ------------------------------------------------------------------------
+ */
+
+/* NULL after a report. */
+const StoreRule *eval_store(Sema *s, Env *env, const Storage *storage);
+/* How a new parameter is kept: as its line says, else the rule at hand; true if either says. */
+bool declare_storage(Sema *s, Env *env, const Stmt *stmt, Var *var);
+/* The rule of train for all other parameters. */
+void apply_train_store(Sema *s);
+
 /* --- statements (stmt.c) -----------------------------------------------------------------------
  */
 
@@ -410,6 +431,8 @@ typedef struct Body {
 } Body;
 
 void exec_stmts(Sema *s, Env *env, const StmtList *stmts, Body *body);
+/* A member or line `store` (storage.c). */
+void exec_store(Sema *s, Env *env, const Stmt *stmt, Body *body);
 
 /* --- types (type.c) ----------------------------------------------------------------------------
  */

@@ -82,7 +82,7 @@ static void check_chunks(Sema *s, Var *var, Span span) {
   var->chunks = 1;
 }
 
-static void storage(Sema *s, Env *env, const Stmt *stmt, Var *var) {
+static void foreign_form(Sema *s, Env *env, const Stmt *stmt, Var *var) {
   const Expr *foreign = stmt->as.param.foreign_name, *chunks = stmt->as.param.chunks;
   var->transposed = stmt->as.param.transposed;
   var->chunks = 1;
@@ -98,9 +98,6 @@ static void storage(Sema *s, Env *env, const Stmt *stmt, Var *var) {
   if (var->transposed && (var->type.rank < 2 || (var->chunks > 1 && var->type.rank < 3)))
     sema_error(s, DIAG_VALUE_KIND, stmt->as.param.type->span,
                "what is stored transposed is a matrix, not %s", type_print(s->arena, &var->type));
-  if (stmt->as.param.store_axes.len)
-    sema_error(s, DIAG_UNSUPPORTED, stmt->as.param.store_axes.data[0]->span,
-               "a storage placement of its own is not supported yet");
 }
 
 void declare_param(Sema *s, Env *env, Instance *inst, Level *level, const Stmt *stmt) {
@@ -128,11 +125,12 @@ void declare_param(Sema *s, Env *env, Instance *inst, Level *level, const Stmt *
   uint32_t index;
   Val v = POISON;
   if (ok && !declared_twice) {
-    storage(s, env, stmt, &var);
+    foreign_form(s, env, stmt, &var);
+    bool own_storage = declare_storage(s, env, stmt, &var);
     if (!shared(s, &var, &index)) {
       index = s->program->vars.len;
       VEC_PUSH(s->arena, &s->program->vars, var);
-      VEC_PUSH(s->arena, &s->var_info, (VarInfo){s->at.block});
+      VEC_PUSH(s->arena, &s->var_info, (VarInfo){s->at.block, own_storage});
       name_map_put(s->arena, &s->var_names, var.name, (void *)(uintptr_t)(index + 1));
       initialise(s, env, stmt, index);
     }

@@ -232,6 +232,9 @@ static void exec_stmt(Sema *s, Env *env, const Stmt *stmt, Body *body) {
   case STMT_ON:
     exec_on(s, env, stmt, body);
     return;
+  case STMT_STORE:
+    exec_store(s, env, stmt, body);
+    return;
   case STMT_PARAM:
     declare_param(s, env, body->instance, body->level, stmt);
     return;

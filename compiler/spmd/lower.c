@@ -55,6 +55,16 @@ static void lower_output(Lowering *l) {
   graph_node(l->out, id)->phase = n->phase;
 }
 
+/* Where the operand is this element type widened, the value before that; else 0. Narrowing undoes
+ * widening exactly: a parameter that travels in bf16 is used as it came. */
+static ValueId lower_cast(const Lowering *l) {
+  ValueId v = l->map[l->serving->operands[0]];
+  const Node *of = value_node(l->out, v);
+  DType to = value_type(l->in, l->serving->first_result)->dtype;
+  if (of->op != OP_CAST || value_type(l->out, of->operands[0])->dtype != to) return 0;
+  return dtype_widens(to, value_type(l->out, v)->dtype) ? of->operands[0] : 0;
+}
+
 static bool assigned(const Graph *g, int64_t var) {
   for (NodeId id = 1; id < g->nodes.len; id++) {
     const Node *n = graph_node(g, id);
@@ -93,7 +103,9 @@ static void lower_node(Lowering *l, NodeId id) {
     return;
   }
   if (spmd_ring(l)) return;
-  if (n->op == OP_DETACH)
+  if (n->op == OP_CAST && (v = lower_cast(l)))
+    ;
+  else if (n->op == OP_DETACH)
     v = l->map[n->operands[0]];
   else if (n->op == OP_REPLICA)
     v = lower_replica(l);

@@ -213,6 +213,7 @@ typedef enum StmtKind {
   STMT_FOR,
   STMT_ASSERT,
   STMT_ON,     /* on mesh { ... } */
+  STMT_STORE,  /* store @dp, store @dp { ... } */
   STMT_PARAM,  /* param / buffer */
   STMT_METHOD, /* forward, redistribute_input, redistribute_output, other fn in a module */
   STMT_RENAME, /* rename { "from" = "to" } */
@@ -232,6 +233,13 @@ typedef struct SettingPart {
   Expr *value;
 } SettingPart;
 typedef VEC(SettingPart) SettingParts;
+
+/* store @dp, store optimizer @(dp, tp) */
+typedef struct Storage {
+  Name what; /* optimizer, gradients, parameters; or no text */
+  ExprList axes;
+  Span span; /* of the axes */
+} Storage;
 
 struct Stmt {
   StmtKind kind;
@@ -268,6 +276,11 @@ struct Stmt {
       StmtList body;
     } on;
     struct {
+      Storage storage;
+      bool has_body; /* for its members; else for what follows */
+      StmtList body;
+    } store;
+    struct {
       bool is_buffer;
       const char *name;
       Span name_span;
@@ -275,8 +288,8 @@ struct Stmt {
       Expr *init;         /* normal(std = 0.02), zeros(), ...; NULL = zeros */
       Expr *foreign_name; /* name "...", or NULL */
       bool transposed;
-      Expr *chunks;        /* or NULL */
-      ExprList store_axes; /* store @dp */
+      Expr *chunks;    /* or NULL */
+      Storage storage; /* no axes = none */
     } param;
     struct {
       const char *name;

@@ -84,7 +84,10 @@ Stmt *build_param(Builder *b, Span start, bool is_buffer, Name name, TypeExpr *t
 void build_param_name(Builder *b, Stmt *param, Expr *foreign, Span end);
 void build_param_transposed(Builder *b, Stmt *param, Span end);
 void build_param_chunks(Builder *b, Stmt *param, Expr *chunks, Span end);
-void build_param_store(Builder *b, Stmt *param, ExprList axes, Span end);
+void build_param_store(Builder *b, Stmt *param, Storage storage);
+/* `keyword` must be store; a statement that is an error otherwise. */
+Stmt *build_store(Builder *b, Name keyword, Name what, ExprList axes, Span end);
+void build_store_body(Builder *b, Stmt *store, StmtList body, Span end);
 Stmt *build_method(Builder *b, Span start, bool is_fn, Name name, ParamList params,
                    TypeList results, StmtList body, Span end);
 Stmt *build_rename(Builder *b, Span start, RenameList entries, Span end);

@@ -236,9 +236,28 @@ void build_param_chunks(Builder *b, Stmt *param, Expr *chunks, Span end) {
   param->as.param.chunks = chunks;
 }
 
-void build_param_store(Builder *b, Stmt *param, ExprList axes, Span end) {
-  extend_param(b, param, param->as.param.store_axes.len, "store", end);
-  param->as.param.store_axes = axes;
+void build_param_store(Builder *b, Stmt *param, Storage storage) {
+  extend_param(b, param, param->as.param.storage.axes.len, "store", storage.span);
+  param->as.param.storage = storage;
+}
+
+Stmt *build_store(Builder *b, Name keyword, Name what, ExprList axes, Span end) {
+  if (strcmp(keyword.text, "store") != 0) {
+    Diag *d = build_error(b, DIAG_SYNTAX, keyword.span, "%s does not stand before @", keyword.text);
+    diag_help(b->sink, d, (Span){0}, NULL, NULL, "write: store @dp");
+    return build_stmt_error(b, span_join(keyword.span, end));
+  }
+  Stmt *s = new_stmt(b, STMT_STORE, keyword.span, end);
+  s->as.store.storage = (Storage){what, axes, end};
+  return s;
+}
+
+void build_store_body(Builder *b, Stmt *store, StmtList body, Span end) {
+  (void)b;
+  store->span = span_join(store->span, end);
+  if (store->kind != STMT_STORE) return;
+  store->as.store.has_body = true;
+  store->as.store.body = body;
 }
 
 Stmt *build_method(Builder *b, Span start, bool is_fn, Name name, ParamList params,

@@ -219,6 +219,12 @@ static Doc *print_if(Printer *p, const Stmt *s) {
   return CAT(d, T(" else "), print_block(p, no, s->span.end));
 }
 
+static Doc *print_storage(Printer *p, const Storage *s) {
+  Doc *d = T("store ");
+  if (s->what.text) d = CAT(d, T(s->what.text), T(" "));
+  return CAT(d, print_axes(p, &s->axes));
+}
+
 static Doc *print_param(Printer *p, const Stmt *s) {
   Doc *d = CAT(T(s->as.param.is_buffer ? "buffer " : "param "), T(s->as.param.name), T(": "));
   d = CAT(d, print_type(p, s->as.param.type));
@@ -226,7 +232,7 @@ static Doc *print_param(Printer *p, const Stmt *s) {
   if (s->as.param.foreign_name) d = CAT(d, T(" name "), print_postfix(p, s->as.param.foreign_name));
   if (s->as.param.transposed) d = CAT(d, T(" transposed"));
   if (s->as.param.chunks) d = CAT(d, T(" chunks("), print_expr(p, s->as.param.chunks), T(")"));
-  if (s->as.param.store_axes.len) d = CAT(d, T(" store "), print_axes(p, &s->as.param.store_axes));
+  if (s->as.param.storage.axes.len) d = CAT(d, T(" "), print_storage(p, &s->as.param.storage));
   return d;
 }
 
@@ -305,6 +311,10 @@ static Doc *print_stmt(Printer *p, const Stmt *s) {
   case STMT_ON:
     d = CAT(T("on "), print_postfix(p, s->as.on.mesh), T(" "));
     return CAT(d, print_block(p, &s->as.on.body, s->span.end));
+  case STMT_STORE:
+    d = print_storage(p, &s->as.store.storage);
+    if (!s->as.store.has_body) return d;
+    return CAT(d, T(" "), print_block(p, &s->as.store.body, s->span.end));
   case STMT_PARAM:
     return print_param(p, s);
   case STMT_METHOD:

@@ -121,16 +121,14 @@ static int find_neighbours(const Image *image, const End *src, const End *dst, i
   return status < 0 ? -1 : 0;
 }
 
-static int find_pull(const Image *image, const AbiAction *action, const End *src, const End *dst,
-                     int32_t rank, Moves *m) {
-  if (src->mesh == dst->mesh ? find_group(image, dst, action->axes, m)
-                             : find_neighbours(image, src, dst, rank, m))
-    return -1;
+/* Appends the boxes that one pair of buffers pulls. */
+static int add_pull(const Image *image, const End *src, const End *dst, Moves *m) {
   if (dst->position < 0) return 0;
   size_t n = abi_transfers_for(src->type, src->mesh, dst->type, dst->mesh, dst->position, NULL, 0);
   AbiTransfer *t = malloc(sizeof *t * (n + 1));
-  m->boxes = malloc(sizeof *m->boxes * (n + 1));
-  if (!t || !m->boxes) {
+  RtBox *boxes = realloc(m->boxes, sizeof *boxes * (m->nboxes + n + 1));
+  if (boxes) m->boxes = boxes;
+  if (!t || !boxes) {
     free(t);
     return -1;
   }
@@ -139,10 +137,40 @@ static int find_pull(const Image *image, const AbiAction *action, const End *src
     End peer = *src;
     find_block(&peer, t[i].sender);
     int32_t from = image->rank[src->mesh->ranks + (uint64_t)t[i].sender];
-    m->boxes[i] = box_between(&peer, dst, t[i].offset, t[i].extent, from);
+    boxes[m->nboxes++] = box_between(&peer, dst, t[i].offset, t[i].extent, from);
   }
-  m->nboxes = n;
   free(t);
+  return 0;
+}
+
+/* Appends the block that one pair of buffers keeps of a reduction. */
+static int add_scatter(const End *src, const End *dst, Moves *m) {
+  RtBox *boxes = realloc(m->boxes, sizeof *boxes * (m->nboxes + 1));
+  if (!boxes) return -1;
+  m->boxes = boxes;
+  if (count_of(dst)) boxes[m->nboxes++] = box_between(src, dst, dst->offset, dst->extent, -1);
+  return 0;
+}
+
+/* All pairs of a bucket, as boxes of the first pair's buffers. */
+static int find_members(const Image *image, const AbiAction *action, int32_t rank, Moves *m) {
+  const AbiBuffer *first = &image->buffer[action->buffers];
+  int64_t element = (int64_t)abi_dtype_bytes(m->dtype);
+  for (uint32_t i = 0; i + 1 < action->nbuffers; i += 2) {
+    const End src = end_of(image, first + i, rank), dst = end_of(image, first + i + 1, rank);
+    size_t before = m->nboxes;
+    if (i == 0 && (src.mesh == dst.mesh ? find_group(image, &dst, action->axes, m)
+                                        : find_neighbours(image, &src, &dst, rank, m)))
+      return -1;
+    if (action->kind == ABI_PULL ? add_pull(image, &src, &dst, m) : add_scatter(&src, &dst, m))
+      return -1;
+    int64_t src_at = (int64_t)(first[i].offset - first[0].offset) / element;
+    int64_t dst_at = (int64_t)(first[i + 1].offset - first[1].offset) / element;
+    for (size_t k = before; k < m->nboxes; k++) {
+      m->boxes[k].src_offset += src_at;
+      m->boxes[k].dst_offset += dst_at;
+    }
+  }
   return 0;
 }
 
@@ -194,11 +222,10 @@ int dtm_rt_moves_find(const Image *image, const AbiAction *action, int32_t rank,
   *m = (Moves){.dtype = src.type->dtype};
   switch ((AbiActionKind)action->kind) {
   case ABI_PULL:
-    return find_pull(image, action, &src, &dst, rank, m);
+  case ABI_REDUCE_SCATTER:
+    return find_members(image, action, rank, m);
   case ABI_ALL_REDUCE:
     return find_ranges(image, action, rank, m) || find_group(image, &src, action->axes, m) ? -1 : 0;
-  case ABI_REDUCE_SCATTER:
-    return find_group(image, &src, action->axes, m) || find_one(&src, &dst, &dst, m) ? -1 : 0;
   case ABI_SLICE:
     return find_one(&src, &dst, &dst, m);
   case ABI_FILL:
