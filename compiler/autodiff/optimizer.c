@@ -68,7 +68,7 @@ static ValueId scalar(Grad *d, ValueId v, DType dtype) {
   return grad_add(d, OP_CONST, NULL, 0, attrs, 2);
 }
 
-/* `v` under the layout of the parameter: R -> Partial where the parameter is Partial. */
+/* `v` under the layout of what is updated: R -> Partial where the parameter is Partial. */
 static ValueId like_param(Grad *d, ValueId v, const TensorType *param) {
   TensorType to = *param;
   to.dtype = grad_type(d, v)->dtype;
@@ -79,7 +79,7 @@ static ValueId like_param(Grad *d, ValueId v, const TensorType *param) {
 static ValueId adamw(Step *s, const OptimizerSpec *spec, const Scalars *c, const Trained *p,
                      ValueId value, ValueId g) {
   Grad *d = &s->d;
-  TensorType state = *grad_type(d, g), param = *grad_type(d, p->value);
+  TensorType state = *grad_type(d, g);
   uint32_t m_var = step_new_var(s, VAR_OPTIMIZER, p, "m", &state);
   uint32_t v_var = step_new_var(s, VAR_OPTIMIZER, p, "v", &state);
   double b1 = spec->beta1, b2 = spec->beta2;
@@ -94,7 +94,7 @@ static ValueId adamw(Step *s, const OptimizerSpec *spec, const Scalars *c, const
   if (c->decay) value = mul(d, value, scalar(d, c->decay, state.dtype));
   step_assign(s, m_var, m);
   step_assign(s, v_var, v);
-  return grad_binary(d, OP_SUB, value, like_param(d, move, &param));
+  return grad_binary(d, OP_SUB, value, like_param(d, move, &p->kept));
 }
 
 /* As torch.optim.SGD without dampening: decay joins the gradient, momentum buffers start at 0. All
@@ -102,8 +102,7 @@ static ValueId adamw(Step *s, const OptimizerSpec *spec, const Scalars *c, const
 static ValueId sgd(Step *s, const OptimizerSpec *spec, const Scalars *c, const Trained *p,
                    ValueId value, ValueId g) {
   Grad *d = &s->d;
-  TensorType param = *grad_type(d, p->value);
-  g = like_param(d, g, &param);
+  g = like_param(d, g, &p->kept);
   if (spec->weight_decay != 0) g = blend(d, 1, g, spec->weight_decay, value);
   if (spec->momentum != 0) {
     TensorType state = *grad_type(d, g);
@@ -113,6 +112,14 @@ static ValueId sgd(Step *s, const OptimizerSpec *spec, const Scalars *c, const T
     g = spec->nesterov ? blend(d, 1, g, spec->momentum, buffer) : buffer;
   }
   return grad_binary(d, OP_SUB, value, mul(d, g, scalar(d, c->rate, grad_type(d, g)->dtype)));
+}
+
+/* The new value of the parameter from that of its piece. */
+static ValueId whole(Grad *d, const Trained *p, ValueId piece) {
+  TensorType to = *grad_type(d, p->value);
+  if (type_equal(grad_type(d, piece), &to)) return piece;
+  Attr attrs[] = {ATTR_T(TYPE, &to), ATTR_I(BUCKET, p->bucket)};
+  return grad_add(d, OP_REDISTRIBUTE, &piece, 1, attrs, p->bucket ? 2 : 1);
 }
 
 void step_optimize(Step *s, const OptimizerSpec *spec, ValueId lr) {
@@ -135,8 +142,10 @@ void step_optimize(Step *s, const OptimizerSpec *spec, ValueId lr) {
                   dtype_name(dtype));
       continue;
     }
-    ValueId value = grad_cast(d, p->value, dtype), g = grad_cast(d, p->grad, dtype);
+    /* With `store optimizer` each rank updates its piece, and the pieces are gathered. */
+    ValueId value = grad_cast(d, grad_redistribute(d, p->value, &p->kept, NULL), dtype);
+    ValueId g = grad_cast(d, p->grad, dtype);
     value = is_adamw ? adamw(s, spec, &c, p, value, g) : sgd(s, spec, &c, p, value, g);
-    step_assign(s, p->var, grad_cast(d, value, own));
+    step_assign(s, p->var, whole(d, p, grad_cast(d, value, own)));
   }
 }

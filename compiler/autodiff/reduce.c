@@ -99,15 +99,15 @@ void step_reduce(Step *s, DType wire) {
   step_phase(s, PHASE_REDUCE);
   for (uint32_t k = 0; k < s->nparams; k++) {
     Trained *p = &s->params[order[k]];
-    TensorType from = *grad_type(d, p->grad), to = *grad_type(d, p->value);
+    TensorType from = *grad_type(d, p->grad), to = p->kept;
     for (uint32_t a = 0; a < DTM_MAX_AXES; a++)
       if (to.layout.at[a].kind == PLACE_PARTIAL) to.layout.at[a] = (Place){0};
     if (type_equal(&from, &to)) continue;
     step_serve(s, p);
     /* f64 is never narrowed behind the user's back. */
     DType dtype = wire && from.dtype != DT_F64 ? wire : from.dtype;
-    Attr attrs[3] = {ATTR_T(TYPE, &to),
-                     ATTR_I(BUCKET, bucket_for(d->scratch, &open, &last, &from, &to, dtype))};
+    p->bucket = bucket_for(d->scratch, &open, &last, &from, &to, dtype);
+    Attr attrs[3] = {ATTR_T(TYPE, &to), ATTR_I(BUCKET, p->bucket)};
     if (dtype != from.dtype) attrs[2] = ATTR_I(FORWARD_DTYPE, dtype);
     p->grad = grad_add(d, OP_REDISTRIBUTE, &p->grad, 1, attrs, dtype != from.dtype ? 3 : 2);
   }

@@ -1,7 +1,8 @@
 /* Stage explicit -> grad: see autodiff.h. One readable sequence: gradients, accumulation,
- * reduction, clipping, optimizer, clean-up. */
+ * reduction, clipping, optimizer, what is computed again, clean-up. */
 #include <string.h>
 
+#include "autodiff/again.h"
 #include "autodiff/step.h"
 #include "ir/rewrite.h"
 
@@ -63,7 +64,10 @@ static void find_params(Step *s) {
     if (n->op != OP_READ) continue;
     uint32_t var = (uint32_t)node_int(n, ATTR_VAR, 0);
     if (s->program->vars.data[var].kind != VAR_PARAM) continue;
-    s->params[s->nparams++] = (Trained){.var = var, .value = n->first_result};
+    Trained *p = &s->params[s->nparams++];
+    *p = (Trained){.var = var, .value = n->first_result, .kept = *value_type(g, n->first_result)};
+    const Var *v = &s->program->vars.data[var];
+    if (v->store == STORE_OPTIMIZER) p->kept.layout = v->stored;
     read[var] = true;
   }
   for (uint32_t var = 0; var < nvars; var++)
@@ -144,6 +148,7 @@ bool autodiff_run(Program *program, PlanCache *plans, DiagSink *sink) {
   s.d.g = graph_simplify(&scratch, program->arena, b->graph, keep, 2);
   diag_init(&s.d.inner, &scratch, sink->sources);
   if (build(&s, b, keep[0], keep[1]) && sink->errors == errors) {
+    s.d.g = again_run(&scratch, program, s.d.g, keep, 2);
     b->graph = graph_simplify(&scratch, program->arena, s.d.g, keep, 2);
     b->loss = keep[0];
     b->optimizer.lr = keep[1];

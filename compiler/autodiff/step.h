@@ -9,6 +9,8 @@ typedef struct Trained {
   uint32_t var;
   ValueId value;        /* its READ */
   ValueId grad;         /* its gradient; raw, then reduced, then clipped */
+  TensorType kept;      /* type of its optimizer state but for Partial: its own, or its piece */
+  int64_t bucket;       /* of its reduction; 0 = none */
   uint32_t accumulator; /* variable that adds up raw gradients; 0 = none (it is never the first) */
 } Trained;
 

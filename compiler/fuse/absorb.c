@@ -35,7 +35,9 @@ static void absorb(Fuser *f, NodeId id, const NodeId *user, const uint32_t *uses
   const Node *n = graph_node(f->g, id);
   NodeId u = only_user(user, uses, a->result);
   if (!u || graph_node(f->g, u)->phase != n->phase) return;
-  if (is_activation(graph_node(f->g, u)->op) && f->kind[u] == NODE_KERNEL) {
+  /* What is computed again is then computed by a kernel: so it is here, to the last bit. */
+  bool again = n->phase == PHASE_FORWARD && f->recomputed[n->scope];
+  if (is_activation(graph_node(f->g, u)->op) && f->kind[u] == NODE_KERNEL && !again) {
     a->activation = graph_node(f->g, u)->op;
     absorb_node(f, id, u);
     u = only_user(user, uses, a->result);

@@ -193,7 +193,8 @@ FusedProgram *fuse_run(Arena *arena, const Graph *local, KernelSet *kernels,
              .reader = ARENA_ARRAY(arena, uint32_t, values),
              .absorbed = ARENA_ARRAY(arena, Absorbed, nodes),
              .vertex = ARENA_ARRAY(arena, Vertex, nodes),
-             .mark = ARENA_ARRAY(arena, uint8_t, nodes)};
+             .mark = ARENA_ARRAY(arena, uint8_t, nodes),
+             .recomputed = graph_recomputed_scopes(arena, local)};
   fuse_number_types(&f);
   fuse_classify(&f);
   fuse_absorb(&f);

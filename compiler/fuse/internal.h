@@ -56,6 +56,7 @@ typedef struct KGroup {
   uint32_t inner;  /* domain dims that row reductions reduce, as bits; see lanes.c */
   uint32_t rows;   /* domain dims that reductions over rows reduce */
   bool looped;     /* forward and backward phases; may run several times per step */
+  uint32_t again;  /* see fuse_again */
   uint32_t merged; /* 0, or the group this one became part of */
   VEC(Group) made; /* what it was lowered to: one call, or two levels of a reduction */
 } KGroup;
@@ -114,8 +115,9 @@ typedef struct Fuser {
   Absorbed *absorbed; /* per contraction node and what it absorbed */
   Vertex *vertex;     /* per node that is one; [0] is both ends of the list */
   uint32_t *first_user,
-      *users;    /* per root value: kernel nodes that use it, users[first_user[v]..] */
-  uint8_t *mark; /* per node, for searches */
+      *users;           /* per root value: kernel nodes that use it, users[first_user[v]..] */
+  uint32_t *recomputed; /* graph_recomputed_scopes */
+  uint8_t *mark;        /* per node, for searches */
   VEC(NodeId) marked;
   VEC(FoundVertex) found;
   VEC(KGroup) groups; /* [0] unused */
@@ -197,6 +199,10 @@ typedef struct Join {
   Level level;
   uint32_t inner, rows; /* of the group afterwards */
 } Join;
+/* Nodes of one kernel have one of these. 0 but in the backward pass of what is recomputed: were a
+ * kernel of it shared with the forward pass, or with that of another part of the model, its results
+ * would be kept from there. */
+uint32_t fuse_again(const Fuser *f, const Node *n);
 /* Dims and reductions only: waits are another matter. */
 bool fuse_fits(Fuser *f, NodeId id, uint32_t group, Join *j);
 /* One dim that is worth cutting into blocks for several tasks: what reduces it is a total. */

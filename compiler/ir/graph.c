@@ -93,8 +93,18 @@ NodeId graph_add(Graph *g, Op op, const ValueId *operands, uint32_t noperands, c
 }
 
 uint32_t graph_add_scope(Graph *g, uint32_t parent, const char *path, const char *what, Span call) {
-  VEC_PUSH(g->arena, &g->scopes, (Scope){parent, path, what, call});
+  VEC_PUSH(g->arena, &g->scopes,
+           (Scope){.parent = parent, .path = path, .what = what, .call = call});
   return g->scopes.len - 1;
+}
+
+uint32_t *graph_recomputed_scopes(Arena *arena, const Graph *g) {
+  uint32_t *of = ARENA_ARRAY(arena, uint32_t, g->scopes.len);
+  for (uint32_t s = 1; s < g->scopes.len; s++) {
+    const Scope *scope = &g->scopes.data[s];
+    of[s] = of[scope->parent] ? of[scope->parent] : scope->recompute ? s : 0;
+  }
+  return of;
 }
 
 const Attr *node_attr(const Node *n, AttrKey key) {

@@ -39,10 +39,10 @@ typedef struct Attr {
   } as;
 } Attr;
 
-/* Which part of the step a node belongs to (grad stage and later). FORWARD and BACKWARD run once
- * per accumulated batch, the others once per step, after the last one. Within a step a variable
- * keeps its value until the step ends, except an accumulator: BACKWARD assigns it once per batch,
- * and what reads it in a later phase sees the last of these values. */
+/* Which part of the step a node belongs to (grad stage and later). FORWARD, RECOMPUTE and BACKWARD
+ * run once per accumulated batch, the others once per step, after the last one. Within a step a
+ * variable keeps its value until the step ends, except an accumulator: BACKWARD assigns it once per
+ * batch, and what reads it in a later phase sees the last of these values. */
 typedef enum Phase {
 #define X(id, name) PHASE_##id,
   ABI_PHASES(X)
@@ -76,6 +76,7 @@ typedef struct Scope {
   const char *path; /* dotted instance path, "" at the top */
   const char *what; /* "module MLP", "fn swiglu" */
   Span call;        /* where it was instantiated or called */
+  bool recompute;   /* what is computed in it is not kept for the backward pass */
 } Scope;
 
 typedef struct Graph {
@@ -101,7 +102,8 @@ const char *var_kind_name(VarKind kind);
 /* What of a parameter is kept cut over ranks that compute with the whole. */
 typedef enum StoreLevel {
   STORE_NONE = 0,
-  STORE_OPTIMIZER,  /* optimizer state: the gradient is reduced to the shard, the new value gathered */
+  STORE_OPTIMIZER,  /* optimizer state: the gradient is reduced to the shard, the new value gathered
+                     */
   STORE_GRADIENTS,  /* and the parameter between steps: gathered once in the forward pass */
   STORE_PARAMETERS, /* and between its uses: gathered in the forward and in the backward pass */
   STORE_COUNT
@@ -118,8 +120,8 @@ typedef struct Var {
   TensorType type;
   StoreLevel store; /* PARAM */
   Layout stored;    /* its layout where it is kept, if `store` */
-  uint32_t param; /* OPTIMIZER, ACCUMULATOR: index of the parameter it belongs to */
-  Span span;      /* declaration */
+  uint32_t param;   /* OPTIMIZER, ACCUMULATOR: index of the parameter it belongs to */
+  Span span;        /* declaration */
 } Var;
 
 /* A source of batches. */
@@ -222,6 +224,9 @@ NodeId graph_add(Graph *g, Op op, const ValueId *operands, uint32_t noperands, c
                  uint32_t nattrs, const TensorType *results, uint32_t nresults, Span span,
                  uint32_t scope);
 uint32_t graph_add_scope(Graph *g, uint32_t parent, const char *path, const char *what, Span call);
+
+/* Per scope the outermost one around it (or itself) that is recomputed; 0 = none. */
+uint32_t *graph_recomputed_scopes(Arena *arena, const Graph *g);
 
 const Attr *node_attr(const Node *n, AttrKey key); /* NULL when absent */
 int64_t node_int(const Node *n, AttrKey key, int64_t otherwise);

@@ -92,7 +92,9 @@ static Graph *graph(Reader *p) {
     uint32_t parent = read_index(p);
     if (parent >= g->scopes.len) read_fail(p, "unknown scope");
     const char *path = read_quoted(p), *what = read_quoted(p);
-    graph_add_scope(g, parent, path, what, read_place_after_slashes(p));
+    bool recompute = read_accept(p, "recompute");
+    uint32_t scope = graph_add_scope(g, parent, path, what, read_place_after_slashes(p));
+    g->scopes.data[scope].recompute = recompute;
     read_end_line(p);
   }
   uint8_t phase = PHASE_FORWARD;

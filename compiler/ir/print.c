@@ -134,6 +134,7 @@ void graph_print(StrBuf *out, const Program *program, const Graph *g) {
     put_quoted(out, scope->path);
     strbuf_putc(out, ' ');
     put_quoted(out, scope->what);
+    if (scope->recompute) strbuf_puts(out, " recompute");
     put_span(&p, scope->call, "  // ");
     strbuf_putc(out, '\n');
   }

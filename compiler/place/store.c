@@ -45,11 +45,11 @@ static TensorType stored_type(const Var *v) {
   return t;
 }
 
-bool store_is_repeated(const Program *program, const Graph *g, const Node *n) {
-  if (n->op != OP_REDISTRIBUTE || n->phase != PHASE_FORWARD) return false;
+StoreLevel store_gathered(const Program *program, const Graph *g, const Node *n) {
+  if (n->op != OP_REDISTRIBUTE || n->phase != PHASE_FORWARD || !node_attr(n, ATTR_BUCKET))
+    return STORE_NONE;
   const Node *read = value_node(g, n->operands[0]);
-  return read->op == OP_READ && node_attr(n, ATTR_BUCKET) &&
-         program->vars.data[node_int(read, ATTR_VAR, 0)].store == STORE_PARAMETERS;
+  return read->op == OP_READ ? program->vars.data[node_int(read, ATTR_VAR, 0)].store : STORE_NONE;
 }
 
 /* "layers.3" of "layers.3.mlp.up.weight", "head" of "head.weight". */

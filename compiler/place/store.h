@@ -9,7 +9,7 @@
  * `init`). Gathers of one block of the model stand side by side before its first use and share an
  * ATTR_BUCKET. `store optimizer` changes nothing here: autodiff/ does what it says. */
 void store_run(Program *program);
-/* A gather that is to be repeated where the backward pass uses its result. */
-bool store_is_repeated(const Program *program, const Graph *g, const Node *n);
+/* The level of the parameter that this node of the forward pass gathers; STORE_NONE for others. */
+StoreLevel store_gathered(const Program *program, const Graph *g, const Node *n);
 
 #endif

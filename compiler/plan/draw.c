@@ -19,11 +19,11 @@ static const char style[] =
     ".p{fill:#ffffff}.a{stroke:#818b98;fill:none}\n"
     ".l{stroke:#1f2328;fill:none;stroke-width:1.5;stroke-opacity:.6}\n"
     "g rect{stroke:#ffffff;stroke-width:.6}g:hover rect{stroke:#1f2328;stroke-width:1.5}\n"
-    ".c0{fill:#9ecbff}.c1{fill:#ffc680}.c2{fill:#d3bcff}.c3{fill:#9be0a8}\n"
+    ".c0{fill:#9ecbff}.c1{fill:#ffa3a3}.c2{fill:#ffc680}.c3{fill:#d3bcff}.c4{fill:#9be0a8}\n"
     "@media (prefers-color-scheme:dark){\n"
     "text{fill:#e6edf3}.d{fill:#9198a1}.p{fill:#0d1117}.a{stroke:#656c76}.l{stroke:#e6edf3}\n"
     "g rect{stroke:#0d1117}g:hover rect{stroke:#e6edf3}\n"
-    ".c0{fill:#174b80}.c1{fill:#7a4a10}.c2{fill:#4c3787}.c3{fill:#1c5b31}\n"
+    ".c0{fill:#174b80}.c1{fill:#7a2020}.c2{fill:#7a4a10}.c3{fill:#4c3787}.c4{fill:#1c5b31}\n"
     "}\n"
     "</style>\n";
 
@@ -44,7 +44,8 @@ void block_list_buffers(const PlanBlock *b, uint64_t base, PlanReport *report) {
     column[p] = report->columns;
     if (f->groups.data[g].kind == GROUP_VIEW || group_op(b, g) == OP_READ) continue;
     report->columns++;
-    report->phase_end[group_phase(b, g)] = report->columns;
+    Phase phase = group_phase(b, g); /* what is recomputed stands within the backward pass */
+    report->phase_end[phase == PHASE_RECOMPUTE ? PHASE_BACKWARD : phase] = report->columns;
   }
   column[b->norder] = report->columns;
   for (uint32_t p = 0; p < b->norder; p++) {

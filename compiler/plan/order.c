@@ -53,7 +53,8 @@ static bool can_wait(const PlanBlock *b, const Group *g, uint32_t at, const uint
 }
 
 /* The groups by key; of one key the owner (which stands at this position now) last or first. */
-static void sort_by_key(const PlanBlock *b, uint32_t *order, const uint32_t *key, bool owner_first) {
+static void sort_by_key(const PlanBlock *b, uint32_t *order, const uint32_t *key,
+                        bool owner_first) {
   uint32_t *start = ARENA_ARRAY(b->arena, uint32_t, b->norder + 2);
   uint32_t *sorted = ARENA_ARRAY(b->arena, uint32_t, b->norder);
   for (uint32_t i = 0; i < b->norder; i++) start[key[i] + 1]++;

@@ -20,7 +20,7 @@ static int64_t bucket_of(const PlanBlock *b, uint32_t g) {
   return node_int(n, ATTR_BUCKET, 0);
 }
 
-/* Both may be one collective: same operator, ranks, element type and reduction. */
+/* Both may be one collective: same operator, ranks, element type and, on its axes, reduction. */
 static bool alike(const PlanBlock *b, uint32_t g, uint32_t h) {
   const Graph *graph = b->fused->graph;
   const Node *m = group_node(b, g), *n = group_node(b, h);
@@ -28,10 +28,13 @@ static bool alike(const PlanBlock *b, uint32_t g, uint32_t h) {
   if (m->op != n->op || s->mesh != t->mesh || s->dtype != t->dtype ||
       !attr_equal(node_attr(m, ATTR_AXES), node_attr(n, ATTR_AXES)))
     return false;
-  for (uint32_t a = 0; a < DTM_MAX_AXES; a++)
-    if ((s->layout.at[a].kind == PLACE_PARTIAL || t->layout.at[a].kind == PLACE_PARTIAL) &&
-        memcmp(&s->layout.at[a], &t->layout.at[a], sizeof(Place)) != 0)
+  const Attr *axes = node_attr(m, ATTR_AXES);
+  for (uint32_t i = 0; i < axes->as.ints.len; i++) {
+    const Place *p = &s->layout.at[axes->as.ints.data[i]],
+                *q = &t->layout.at[axes->as.ints.data[i]];
+    if ((p->kind == PLACE_PARTIAL || q->kind == PLACE_PARTIAL) && memcmp(p, q, sizeof *p) != 0)
       return false;
+  }
   return true;
 }
 

@@ -143,8 +143,8 @@ typedef struct Env {
   struct Env *parent;
   NameMap *names; /* name -> Binding */
   SourceUnit *file;
-  Instance *instance; /* whose members `names` are, else NULL */
-  bool is_body;       /* outermost scope of a body: `x = e` does not look beyond */
+  Instance *instance;    /* whose members `names` are, else NULL */
+  bool is_body;          /* outermost scope of a body: `x = e` does not look beyond */
   struct Region *region; /* whose outermost scope this is (region.h), or NULL */
 } Env;
 
@@ -228,9 +228,9 @@ typedef struct State {
   const Chain *chain;
   Span operand; /* expression of the operand that nodes with one operand are made of (emit1) */
   uint32_t depth;
-  bool naming;        /* modules may be created: `path` is the name they get */
-  bool training;      /* dropout acts */
-  bool allow_partial; /* the next body may return a Partial undeclared: a hook follows */
+  bool naming;            /* modules may be created: `path` is the name they get */
+  bool training;          /* dropout acts */
+  bool allow_partial;     /* the next body may return a Partial undeclared: a hook follows */
   const StoreRule *store; /* of parameters declared here that do not say, or NULL */
   uint32_t block; /* 1 train, 2 eval, 3 infer: parameters of equal names are shared across these */
   struct Region *region;        /* whose per-rank code this is (region.h), or NULL */

@@ -200,10 +200,21 @@ static Val eval_type_value(Sema *s, Env *env, const Expr *e) {
   return eval_type(s, env, t, &type) ? val_type(s, VAL_TYPE, &type) : POISON;
 }
 
-static Val unsupported(Sema *s, Span span, const char *what, const char *instead) {
-  Diag *d = sema_error(s, DIAG_UNSUPPORTED, span, "%s is not supported yet", what);
-  if (instead) diag_help(s->sink, d, (Span){0}, NULL, NULL, "%s", instead);
-  return POISON;
+/* What the call computes is in a scope of its own, which says so (autodiff/again.c). */
+static Val eval_recompute(Sema *s, Env *env, const Expr *e) {
+  if (s->at.region) {
+    Diag *d = sema_error(s, DIAG_LOCAL_REGION, e->span, "recompute stands in a local region");
+    diag_help(s->sink, d, (Span){0}, NULL, NULL, "put it before the call that holds the region");
+    return POISON;
+  }
+  uint32_t outer = s->at.scope;
+  if (s->at.graph) {
+    s->at.scope = graph_add_scope(s->at.graph, outer, s->at.path, "recompute", e->span);
+    s->at.graph->scopes.data[s->at.scope].recompute = true;
+  }
+  Val v = eval(s, env, e->as.recompute);
+  s->at.scope = outer;
+  return v;
 }
 
 static Val eval_on(Sema *s, Env *env, const Expr *e) {
@@ -285,7 +296,7 @@ static Val eval_kind(Sema *s, Env *env, const Expr *e) {
   case EXPR_ON:
     return eval_on(s, env, e);
   case EXPR_RECOMPUTE:
-    return unsupported(s, e->span, "recompute", "without it the activations are kept");
+    return eval_recompute(s, env, e);
   case EXPR_LOCAL:
     return eval_local(s, env, e);
   case EXPR_AUTO:

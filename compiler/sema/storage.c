@@ -1,8 +1,9 @@
-/* store: where parameters are kept when ranks that hold all of them would hold the same. See elab.h.
+/* store: where parameters are kept when ranks that hold all of them would hold the same. See
+ * elab.h.
  *
- * A rule names mesh dims and how much is kept in pieces. That of a parameter's own line counts, else
- * that of the innermost module around it that has one, else that of train. What is not worth cutting
- * (scalars, tensors of one entry) stays whole.
+ * A rule names mesh dims and how much is kept in pieces. That of a parameter's own line counts,
+ * else that of the innermost module around it that has one, else that of train. What is not worth
+ * cutting (scalars, tensors of one entry) stays whole.
  */
 #include <string.h>
 
@@ -16,9 +17,10 @@ static bool level_of(Sema *s, const Name *what, StoreLevel *level) {
     if (strcmp(store_level_name(l), what->text) == 0) return true;
   }
   Diag *d = sema_error(s, DIAG_STORE, what->span, "%s cannot be stored apart", what->text);
-  diag_reason(s->sink, d,
-              "there are: store optimizer @dp (optimizer state), store gradients @dp (gradients and "
-              "parameters between steps), store parameters @dp or store @dp (and between uses)");
+  diag_reason(
+      s->sink, d,
+      "there are: store optimizer @dp (optimizer state), store gradients @dp (gradients and "
+      "parameters between steps), store parameters @dp or store @dp (and between uses)");
   return false;
 }
 
@@ -79,8 +81,8 @@ void exec_store(Sema *s, Env *env, const Stmt *stmt, Body *body) {
 }
 
 /* The dim that the ranks share out: the first, unless it has fewer entries than there are ranks and
- * another has more. A first dim that foreign checkpoints hold in chunks is cut chunk by chunk, which
- * no gather undoes. */
+ * another has more. A first dim that foreign checkpoints hold in chunks is cut chunk by chunk,
+ * which no gather undoes. */
 static int dim_to_cut(const Var *var, int64_t ways) {
   int64_t local[DTM_MAX_DIMS], most = 1;
   int best = -1;
@@ -101,8 +103,7 @@ static void apply(const StoreRule *rule, Var *var) {
   int64_t ways = 1;
   for (uint32_t i = 0; i < rule->naxes; i++) {
     int a = mesh_axis(var->type.mesh, rule->axis[i]);
-    if (a < 0 || var->type.mesh->size[a] == 1 ||
-        var->type.layout.at[a].kind != PLACE_REPLICATE)
+    if (a < 0 || var->type.mesh->size[a] == 1 || var->type.layout.at[a].kind != PLACE_REPLICATE)
       continue;
     axes[n++] = (uint32_t)a;
     ways *= var->type.mesh->size[a];

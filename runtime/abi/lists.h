@@ -43,6 +43,7 @@
 /* Parts of a step, in the order in which they run. X(id, name) */
 #define ABI_PHASES(X)                                                                              \
   X(FORWARD, "forward")                                                                            \
+  X(RECOMPUTE, "recompute") /* forward values again, in the middle of the backward pass */         \
   X(BACKWARD, "backward")                                                                          \
   X(REDUCE, "reduce") /* gradient reductions; those of one ATTR_BUCKET may be one collective */    \
   X(OPTIMIZER, "optimizer") /* clipping, new values of parameters and optimizer state */
