@@ -118,7 +118,7 @@ static void dtm_error(Span *span, Parser *p, const char *message);
 %type <names> names
 %type <stmt> stmt let_stmt assert_stmt if_stmt
 %type <stmt> member member_if param_stmt method rename_stmt
-%type <stmt> line line_if setting storage
+%type <stmt> line line_if setting member_store
 %type <stmts> block stmts stmt_list else_opt
 %type <stmts> member_block members member_list member_else
 %type <stmts> line_block lines line_list line_else settings
@@ -489,13 +489,13 @@ member
   | FOR skipped member_block           { $$ = build_stmt_error(B, @$); }
   | FOR skipped                        { $$ = build_stmt_error(B, @$); }
   | ON postfix member_block            { $$ = build_on_stmt(B, @1, $2, $3, @3); }
-  | storage
-  | storage member_block               { $$ = $1; build_store_body(B, $$, $2, @2); }
+  | member_store
+  | member_store member_block          { $$ = $1; build_store_body(B, $$, $2, @2); }
   | skipped                            { $$ = build_stmt_error(B, @1); }
   ;
-storage
-  : name '@' axes                      { $$ = build_store(B, $1, NO_NAME, $3, @3); }
-  | name name '@' axes                 { $$ = build_store(B, $1, $2, $4, @4); }
+member_store
+  : STORE '@' axes                     { $$ = build_store(B, (Name){$1, @1}, NO_NAME, $3, @3); }
+  | STORE name '@' axes                { $$ = build_store(B, (Name){$1, @1}, $2, $4, @4); }
   ;
 member_if
   : IF expr member_block member_else   { $$ = build_if(B, @1, $2, $3, $4, @$); }
@@ -593,7 +593,8 @@ settings
 setting
   : named_setting                      { $$ = build_setting(B, $1.keyword, $1.name, $1.parts); }
   | name setting_parts                 { $$ = build_setting(B, $1, NO_NAME, $2); }
-  | storage
+  | name '@' axes                      { $$ = build_store(B, $1, NO_NAME, $3, @3); }
+  | name name '@' axes                 { $$ = build_store(B, $1, $2, $4, @4); }
   | rename_stmt
   ;
 named_setting
