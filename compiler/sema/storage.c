@@ -81,8 +81,7 @@ void exec_store(Sema *s, Env *env, const Stmt *stmt, Body *body) {
 }
 
 /* The dim that the ranks share out: the first, unless it has fewer entries than there are ranks and
- * another has more. A first dim that foreign checkpoints hold in chunks is cut chunk by chunk,
- * which no gather undoes. */
+ * another has more, or counts the chunks of a fused matrix, which are few. */
 static int dim_to_cut(const Var *var, int64_t ways) {
   int64_t local[DTM_MAX_DIMS], most = 1;
   int best = -1;
