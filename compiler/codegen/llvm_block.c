@@ -346,6 +346,24 @@ static void keep_lanes(KernelEmitter *ke, const KBlock *block) {
   }
 }
 
+/* With lanes a strip is narrower than a row, but what a processor fetches ahead lies further along
+ * the row: the next rows are asked for instead. */
+static void fetch_next_rows(KernelEmitter *ke, const KBlock *block) {
+  Emitter *e = ke->e;
+  uint32_t d = ke->vec;
+  while (d > 0 && ke->k->dims[d].role != KDIM_INNER) d--;
+  if (ke->k->dims[d].role != KDIM_INNER) return;
+  for (uint32_t i = block->first; i < block->first + block->count; i++) {
+    const KInstr *in = &ke->k->instrs[i];
+    if (!plain(ke, i) || in->access.stride[d] == KINT_ZERO) continue;
+    LLVMTypeRef i32 = ll_int(e, 32, 1), element = ll_storage(e, storage_of(ke, i), 1);
+    V row = ll_kint(ke, in->access.stride[d]);
+    V next = LLVMBuildGEP2(e->builder, element, ke->place[i], &row, 1, "");
+    V write = LLVMConstInt(i32, in->kind == K_STORE, 0), near = LLVMConstInt(i32, 3, 0);
+    ll_intrinsic(e, "llvm.prefetch", (V[]){next, write, near, LLVMConstInt(i32, 1, 0)}, 4);
+  }
+}
+
 /* The vector dim from lo to hi. Arithmetic is emitted once, for whole vectors and the last, partial
  * one alike: only loads and stores differ, and the branch between them is always foreseen. Stores
  * come after all that reads. */
@@ -355,6 +373,7 @@ static void emit_vector_loop(KernelEmitter *ke, const KBlock *block, V lo, V hi)
   ke->rest = LLVMBuildSub(b, hi, l.index, "");
   V whole = LLVMBuildICmp(b, LLVMIntSGE, ke->rest, ll_i64(ke->e, ke->lanes), "");
   find_places(ke, block);
+  if (ke->k->lanes && block->loop) fetch_next_rows(ke, block);
   load_plain(ke, block, whole);
   ke->mask = ll_lane_mask(ke);
   compute_varying(ke, block);

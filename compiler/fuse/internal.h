@@ -1,9 +1,9 @@
 /* Inside fuse/: what the steps of the pass share.
  *
  * Steps: classify (what becomes of each node; views looked through) -> absorb (epilogues of
- * contractions) -> group (which kernel a node belongs to; lanes.c: how it reduces) -> recompute (values cheaper to compute
- * again than to store) -> lower (each kind of group once: a kernel's loop IR, its dims, integers,
- * buffers) -> order.
+ * contractions) -> group (which kernel a node belongs to; lanes.c: how it reduces) -> recompute
+ * (values cheaper to compute again than to store) -> lower (each kind of group once: a kernel's
+ * loop IR, its dims, integers, buffers) -> order.
  */
 #ifndef DTM_FUSE_INTERNAL_H
 #define DTM_FUSE_INTERNAL_H

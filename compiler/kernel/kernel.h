@@ -56,7 +56,7 @@ enum {
   KERNEL_LANES = 16,
   KERNEL_VEC_BLOCK = 16384, /* elements of one parallel piece of a long vector dim */
   KERNEL_TURN_BLOCK = 32,   /* where an operand is read across its rows */
-  KERNEL_STRIP = 512        /* elements of the vector dim that a task of a kernel with lanes takes */
+  KERNEL_STRIP = 256        /* of the vector dim, per task of a kernel with lanes */
 };
 
 typedef enum KDimRole { KDIM_GRID = 1, KDIM_ROW, KDIM_INNER, KDIM_VEC } KDimRole;

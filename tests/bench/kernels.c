@@ -40,6 +40,21 @@ static void softmax(Bench *b) {
   bench_keep(b, bench_op(b, OP_SOFTMAX, &x, 1, ATTRS(ATTR_I(DIM, -1))));
 }
 
+static void softmax_columns(Bench *b) {
+  ValueId x = square(b);
+  bench_keep(b, bench_op(b, OP_SOFTMAX, &x, 1, ATTRS(ATTR_I(DIM, 0))));
+}
+
+static void softmax_columns_backward(Bench *b) {
+  const ValueId x[] = {square(b), square(b)};
+  bench_keep(b, bench_op(b, OP_SOFTMAX_BACKWARD, x, 2, ATTRS(ATTR_I(DIM, 0))));
+}
+
+static void softmax_heads(Bench *b) { /* a short dim in the middle */
+  ValueId x = bench_var(b, "f32[64, 16, 4096]", -1, 1);
+  bench_keep(b, bench_op(b, OP_SOFTMAX, &x, 1, ATTRS(ATTR_I(DIM, 1))));
+}
+
 static void gelu(Bench *b) {
   bench_keep(b, bench_1(b, OP_GELU, square(b)));
 }
@@ -84,11 +99,19 @@ static void dropout(Bench *b) {
 static const struct {
   const char *name;
   void (*build)(Bench *b);
-} cases[] = {{"a * 3 + b", triad},          {"adamw", adamw},
-             {"softmax", softmax},          {"gelu", gelu},
-             {"layer_norm", layer_norm},    {"relu backward, bias", relu_backward},
-             {"sum over rows", column_sum}, {"sum of squares", squared_norm},
-             {"transpose", transpose},      {"f32 to bf16", to_bf16},
+} cases[] = {{"a * 3 + b", triad},
+             {"adamw", adamw},
+             {"softmax", softmax},
+             {"softmax, dim 0", softmax_columns},
+             {"its backward", softmax_columns_backward},
+             {"softmax, dim 1 of 3", softmax_heads},
+             {"gelu", gelu},
+             {"layer_norm", layer_norm},
+             {"relu backward, bias", relu_backward},
+             {"sum over rows", column_sum},
+             {"sum of squares", squared_norm},
+             {"transpose", transpose},
+             {"f32 to bf16", to_bf16},
              {"dropout", dropout}};
 
 static void run_once(const FusedProgram *p, const Jit *jit, void **buffers, const int64_t *syms) {
