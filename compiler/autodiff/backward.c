@@ -123,6 +123,10 @@ void grad_differentiate(Grad *d, NodeId id, ValueId y, ValueId g) {
   d->node = id;
   d->failed = false;
   if (!differentiable_partial(d, &n, y)) return;
+  if (y != n.first_result) { /* rows do not ask which, and cut.c counts on one */
+    grad_fail(d, DIAG_NO_GRADIENT, "the loss depends on its second result, which has no gradient");
+    return;
+  }
   if (!row->run) {
     if (row->why) grad_fail(d, DIAG_NO_GRADIENT, row->why);
     return;

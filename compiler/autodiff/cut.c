@@ -119,11 +119,9 @@ static bool births(const Net *net, const Node *n, ValueId y, ValueId w) {
   return n->op != OP_REDISTRIBUTE || place_on(net, y).kind == PLACE_SHARD;
 }
 
-/* The active result of a node whose gradient is taken, or 0. */
+/* The result of a node whose gradient is taken, or 0: the first, since no other has one. */
 static ValueId active_result(const Grad *d, const Node *n) {
-  for (uint32_t i = 0; i < n->nresults; i++)
-    if (d->active[node_result(n, i)]) return node_result(n, i);
-  return 0;
+  return n->nresults && d->active[n->first_result] ? n->first_result : 0;
 }
 
 /* Gives a vertex to every value that Partial may reach; users come after what they use, so one pass

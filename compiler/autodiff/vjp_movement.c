@@ -30,14 +30,15 @@ ValueId vjp_slice(Grad *d, Node n, uint32_t i, ValueId g) {
   TensorType x = *grad_type(d, n.operands[i]);
   uint32_t dim = node_dim(&n, x.rank);
   Attr attrs[] = {ATTR_I(DIM, dim), ATTR_I(START, node_int(&n, ATTR_START, 0)),
-                  ATTR_I(STEP, node_int(&n, ATTR_STEP, 1)), ATTR_I(EXTENT, x.shape[dim])};
+                  ATTR_I(STEP, node_int(&n, ATTR_STEP, DEFAULT_STEP)),
+                  ATTR_I(EXTENT, x.shape[dim])};
   return grad_add(d, OP_UNSLICE, &g, 1, attrs, 4);
 }
 
 ValueId vjp_unslice(Grad *d, Node n, uint32_t i, ValueId g) {
   TensorType x = *grad_type(d, n.operands[i]);
   uint32_t dim = node_dim(&n, x.rank);
-  int64_t start = node_int(&n, ATTR_START, 0), step = node_int(&n, ATTR_STEP, 1);
+  int64_t start = node_int(&n, ATTR_START, 0), step = node_int(&n, ATTR_STEP, DEFAULT_STEP);
   int64_t stop = x.shape[dim] ? start + (x.shape[dim] - 1) * step + 1 : start;
   return grad_slice(d, g, dim, start, stop, step);
 }

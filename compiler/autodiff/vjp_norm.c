@@ -17,8 +17,8 @@ ValueId vjp_log_softmax(Grad *d, Node n, uint32_t i, ValueId g) {
  * without weight and bias: the weight's cotangent is the sum of g * normal(x) over the rows. */
 static ValueId vjp_norm(Grad *d, const Node *n, uint32_t i, ValueId g, Op backward, Op normal) {
   TensorType x = *grad_type(d, n->operands[0]);
-  int64_t ndims = node_int(n, ATTR_NDIMS, 1);
-  Attr attrs[] = {ATTR_I(NDIMS, ndims), ATTR_F(EPS, node_float(n, ATTR_EPS, 1e-5))};
+  int64_t ndims = node_int(n, ATTR_NDIMS, DEFAULT_NDIMS);
+  Attr attrs[] = {ATTR_I(NDIMS, ndims), ATTR_F(EPS, node_float(n, ATTR_EPS, DEFAULT_EPS))};
   if (i == 0) {
     ValueId operands[] = {g, n->operands[0], n->noperands > 1 ? n->operands[1] : 0};
     return grad_add(d, backward, operands, n->noperands > 1 ? 3 : 2, attrs, 2);

@@ -114,7 +114,7 @@ static ValueId centred(Grad *d, const Reduced *r) {
 ValueId vjp_var(Grad *d, Node n, uint32_t i, ValueId g) {
   (void)i;
   Reduced r = reduced(d, &n, g);
-  double divisor = r.count - (double)node_int(&n, ATTR_CORRECTION, 1);
+  double divisor = r.count - (double)node_int(&n, ATTR_CORRECTION, DEFAULT_CORRECTION);
   return grad_binary(d, OP_MUL, r.g, grad_scale(d, centred(d, &r), 2 / divisor));
 }
 
@@ -122,7 +122,7 @@ ValueId vjp_var(Grad *d, Node n, uint32_t i, ValueId g) {
 ValueId vjp_std(Grad *d, Node n, uint32_t i, ValueId g) {
   (void)i;
   Reduced r = reduced(d, &n, g);
-  double divisor = r.count - (double)node_int(&n, ATTR_CORRECTION, 1);
+  double divisor = r.count - (double)node_int(&n, ATTR_CORRECTION, DEFAULT_CORRECTION);
   ValueId y = kept_result(d, &n, &r), zero = grad_const(d, r.in, 0);
   ValueId ratio = grad_binary(d, OP_DIV, grad_scale(d, centred(d, &r), 1 / divisor), y);
   ValueId is_zero = grad_binary(d, OP_EQ, y, zero);

@@ -137,10 +137,10 @@ static KRef eval_factory(const Eval *e) {
   KRef at = kb_cast(&l->b, fuse_global_index(l, e->type, dim, &e->ix[dim]), type);
   if (n->op == OP_IOTA) return at;
   KRef start = literal(e, type, node_float(n, ATTR_START_VALUE, 0));
-  KRef step = literal(e, type, node_float(n, ATTR_STEP_VALUE, 1));
+  KRef step = literal(e, type, node_float(n, ATTR_STEP_VALUE, DEFAULT_STEP_VALUE));
   KRef v = point2(l, OP_ADD, start, point2(l, OP_MUL, at, step));
   if (n->op == OP_ARANGE) return v;
-  return point2(l, OP_POW, literal(e, type, node_float(n, ATTR_BASE, 10)), v);
+  return point2(l, OP_POW, literal(e, type, node_float(n, ATTR_BASE, DEFAULT_BASE)), v);
 }
 
 /* The row-major number of the element in the whole tensor, its dims in their natural order. */
@@ -177,7 +177,7 @@ static KRef eval_random(const Eval *e) {
       kb_random(&l->b, normal ? KRANDOM_NORMAL : KRANDOM_UNIFORM, instance, global_number(e), step);
   if (n->op == OP_RAND || normal) return kb_cast(&l->b, u, kernel_compute_type(e->type->dtype));
   /* Kept when the 24-bit draw reaches p: exact, so that every type has the same mask. */
-  double p = node_float(n, ATTR_P, 0.5);
+  double p = node_float(n, ATTR_P, DEFAULT_P);
   KRef keep = point2(l, OP_GE, u, kb_const(&l->b, DT_F32, ceil(p * 0x1p24) * 0x1p-24));
   KRef x = fuse_operand_at(e, 0, e->ix, e->pred);
   KRef y = point2(l, OP_DIV, x, literal(e, e->type->dtype, 1 - p));

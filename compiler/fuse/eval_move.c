@@ -16,7 +16,7 @@ KRef fuse_eval_unslice(const Eval *e) {
   Ix ix[DTM_MAX_DIMS];
   uint32_t dim = copy_index(e, ix);
   Lower *l = e->l;
-  int64_t step = node_int(e->n, ATTR_STEP, 1), start = node_int(e->n, ATTR_START, 0);
+  int64_t step = node_int(e->n, ATTR_STEP, DEFAULT_STEP), start = node_int(e->n, ATTR_START, 0);
   KRef past = fuse_index_value(l, &ix[dim], constant(l->f, -start));
   KRef by = kb_const_int(&l->b, DT_I64, step);
   SymId extent = sym_extent(l->f->arena, l->f->p, operand_type(e, 0), dim);
@@ -97,7 +97,7 @@ KRef fuse_eval_slice(const Eval *e) {
   uint32_t dim = copy_index(e, ix);
   Fuser *f = e->l->f;
   SymId start = constant(f, node_int(e->n, ATTR_START, 0));
-  SymId step = constant(f, node_int(e->n, ATTR_STEP, 1));
+  SymId step = constant(f, node_int(e->n, ATTR_STEP, DEFAULT_STEP));
   Ix *x = &ix[dim];
   x->scale = mul(f, x->scale, step);
   x->offset = add(f, start, mul(f, x->offset, step));

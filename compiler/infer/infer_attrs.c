@@ -71,15 +71,15 @@ uint32_t infer_canonical_attrs(Arena *arena, Op op, const TensorType *operand,
   if (c.info->attrs & ATTR_BIT(DIMS)) canon_dims(&c, op, operand->rank);
   canon_shape(&c, result);
   add_default(&c, ATTR_I(KEEPDIM, 0));
-  add_default(&c, ATTR_I(NDIMS, 1));
-  add_default(&c, ATTR_F(EPS, 1e-5));
-  add_default(&c, ATTR_I(CORRECTION, 1));
+  add_default(&c, ATTR_I(NDIMS, DEFAULT_NDIMS));
+  add_default(&c, ATTR_F(EPS, DEFAULT_EPS));
+  add_default(&c, ATTR_I(CORRECTION, DEFAULT_CORRECTION));
   add_default(&c, ATTR_I(DESCENDING, 0));
   add_default(&c, ATTR_I(REVERSE, 0));
   add_default(&c, ATTR_I(DIAGONAL, 0));
   if (op == OP_SLICE || op == OP_UNSLICE) {
     add_default(&c, ATTR_I(START, 0));
-    add_default(&c, ATTR_I(STEP, 1));
+    add_default(&c, ATTR_I(STEP, DEFAULT_STEP));
     if (op == OP_SLICE) add_default(&c, ATTR_I(STOP, operand->shape[find(&c, ATTR_DIM)->as.i]));
   }
   if (op == OP_PAD) {
@@ -88,7 +88,7 @@ uint32_t infer_canonical_attrs(Arena *arena, Op op, const TensorType *operand,
     add_default(&c, ATTR_F(VALUE, 0));
   }
   if (op == OP_CROSS_ENTROPY) {
-    add_default(&c, ATTR_I(IGNORE_INDEX, -100));
+    add_default(&c, ATTR_I(IGNORE_INDEX, DEFAULT_IGNORE_INDEX));
     add_default(&c, ATTR_F(LABEL_SMOOTHING, 0));
     add_default(&c, ATTR_S(REDUCTION, "mean"));
   }
@@ -99,6 +99,6 @@ uint32_t infer_canonical_attrs(Arena *arena, Op op, const TensorType *operand,
     add_default(&c, ATTR_F(P, 0));
   }
   if (op == OP_ONE_HOT) add_default(&c, ATTR_I(DTYPE, DT_I64));
-  if (op == OP_DROPOUT || op == OP_DROPOUT_BACKWARD) add_default(&c, ATTR_F(P, 0.5));
+  if (op == OP_DROPOUT || op == OP_DROPOUT_BACKWARD) add_default(&c, ATTR_F(P, DEFAULT_P));
   return c.n;
 }

@@ -50,7 +50,7 @@ bool rule_cross_entropy(Rule *r) {
 /* The mask is a function of the global index: any shard draws its own part of the same mask. */
 bool rule_random(Rule *r) {
   const TensorType *t = rule_type(r, 0);
-  double p = rule_float(r, ATTR_P, 0.5);
+  double p = rule_float(r, ATTR_P, DEFAULT_P);
   if (!rule_want_float(r, 0)) return false;
   if (!(p >= 0 && p < 1)) return rule_fail_argument(r, "p is outside 0 .. 1 (1 excluded)");
   if (!rule_attr(r, ATTR_INSTANCE))

@@ -112,7 +112,7 @@ bool rule_slice(Rule *r) {
   uint32_t dim;
   if (!rule_dim(r, 0, &dim)) return false;
   int64_t extent = rule_type(r, 0)->shape[dim], start = rule_int(r, ATTR_START, 0),
-          stop = rule_int(r, ATTR_STOP, extent), step = rule_int(r, ATTR_STEP, 1);
+          stop = rule_int(r, ATTR_STOP, extent), step = rule_int(r, ATTR_STEP, DEFAULT_STEP);
   if (step < 1) return rule_fail_argument(r, "step must be at least 1");
   if (start < 0 || start > stop || stop > extent)
     return rule_fail_argument(r, rule_text(r, "[%lld, %lld) is not a range within extent %lld",
@@ -125,7 +125,7 @@ bool rule_unslice(Rule *r) {
   uint32_t dim;
   if (!rule_dim(r, 0, &dim)) return false;
   int64_t n = rule_type(r, 0)->shape[dim], start = rule_int(r, ATTR_START, 0),
-          step = rule_int(r, ATTR_STEP, 1), extent = rule_int(r, ATTR_EXTENT, -1);
+          step = rule_int(r, ATTR_STEP, DEFAULT_STEP), extent = rule_int(r, ATTR_EXTENT, -1);
   int64_t last = n ? start + (n - 1) * step : start - 1;
   if (step < 1 || start < 0 || extent < 0 || last >= extent)
     return rule_fail_argument(r, rule_text(r,

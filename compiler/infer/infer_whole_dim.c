@@ -44,12 +44,12 @@ bool rule_softmax(Rule *r) {
 /* Norms over the last `ndims` dims; the affine operands have exactly these dims. */
 static bool rule_norm(Rule *r, bool derivative) {
   const TensorType *t = rule_type(r, 0);
-  int64_t ndims = rule_int(r, ATTR_NDIMS, 1);
+  int64_t ndims = rule_int(r, ATTR_NDIMS, DEFAULT_NDIMS);
   if (!rule_same_dtype(r) || !rule_want_float(r, 0)) return false;
   if (ndims < 1 || ndims > t->rank)
     return rule_fail_argument(
         r, rule_text(r, "ndims %lld is outside 1 .. %u", (long long)ndims, t->rank));
-  if (!(rule_float(r, ATTR_EPS, 1e-5) >= 0))
+  if (!(rule_float(r, ATTR_EPS, DEFAULT_EPS) >= 0))
     return rule_fail_argument(r, "eps must not be negative");
   uint32_t first = t->rank - (uint32_t)ndims;
   rule_letter_each(r, 0, LETTER_FREE);

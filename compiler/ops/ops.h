@@ -136,6 +136,18 @@ typedef enum AttrKey {
       ATTR_COUNT
 } AttrKey;
 
+/* What an absent attribute means where that is not 0, false or nothing. Inference adds it to the
+ * nodes that take it (infer/infer_attrs.c); what reads a node that it did not make says the same.
+ */
+#define DEFAULT_EPS 1e-5
+#define DEFAULT_NDIMS 1
+#define DEFAULT_CORRECTION 1
+#define DEFAULT_P 0.5
+#define DEFAULT_IGNORE_INDEX (-100)
+#define DEFAULT_STEP 1
+#define DEFAULT_STEP_VALUE 1.0
+#define DEFAULT_BASE 10.0
+
 #define ATTR_BIT(KEY) (1ull << ATTR_##KEY)
 
 typedef enum AttrKind {

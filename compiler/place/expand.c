@@ -148,7 +148,8 @@ static void check_labels(ProgramBlock *block, const Graph *g, const Node *loss) 
   DataSource *d = source_of(block, g, loss->operands[1], &whole);
   if (!d) return;
   const TensorType *x = value_type(g, loss->operands[0]);
-  int64_t vocab = x->shape[x->rank - 1], ignore = node_int(loss, ATTR_IGNORE_INDEX, -100);
+  int64_t vocab = x->shape[x->rank - 1],
+          ignore = node_int(loss, ATTR_IGNORE_INDEX, DEFAULT_IGNORE_INDEX);
   bool classes = ignore < 0 && holds_classes(d);
   if (classes || (whole && !dtype_is_float(d->type.dtype))) check_below(d, vocab);
   if (!classes && whole && (ignore < 0 || ignore >= vocab)) {
@@ -239,7 +240,7 @@ static ValueId over_rows(Loss *l, ValueId loss, ValueId valid, ValueId target_we
 
 static ValueId expand(Loss *l, ValueId logits, ValueId labels, ValueId weights, bool ignores) {
   const char *reduction = node_string(&l->at, ATTR_REDUCTION);
-  int64_t last = l->rows.rank, ignore = node_int(&l->at, ATTR_IGNORE_INDEX, -100);
+  int64_t last = l->rows.rank, ignore = node_int(&l->at, ATTR_IGNORE_INDEX, DEFAULT_IGNORE_INDEX);
   ValueId x = cast(l, logits, l->dtype);
   if (weights) weights = cast(l, weights, l->dtype);
   /* Class numbers and ignore_index need not fit a narrow label type. */
@@ -277,7 +278,8 @@ static void expand_node(Arena *scratch, const Program *program, GraphMap *map, N
   l.vocab = x.shape[x.rank - 1];
   for (uint32_t a = 0; a < DTM_MAX_AXES; a++)
     if (x.layout.at[a].kind == PLACE_SHARD && x.layout.at[a].dim == x.rank - 1) l.cut |= 1u << a;
-  bool ignores = !never_ignored(&l, l.at.operands[1], node_int(&l.at, ATTR_IGNORE_INDEX, -100));
+  bool ignores = !never_ignored(&l, l.at.operands[1],
+                                node_int(&l.at, ATTR_IGNORE_INDEX, DEFAULT_IGNORE_INDEX));
   graph_map_set(map, l.at.first_result, expand(&l, logits, labels, weights, ignores));
 }
 

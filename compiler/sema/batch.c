@@ -414,7 +414,7 @@ static ValueId loss(Move *m) {
     y = stack_reduce(s, OP_SUM, y, dims, rank, false, m->n.span);
   }
   if (sum || !y) return y;
-  double ignored = (double)node_int(&m->n, ATTR_IGNORE_INDEX, -100);
+  double ignored = (double)node_int(&m->n, ATTR_IGNORE_INDEX, DEFAULT_IGNORE_INDEX);
   DType dtype = type_of(s, y).dtype;
   ValueId ignore = emit_const(s, labels.dtype, ignored, labels.mesh, m->n.span);
   ValueId valid = add(s, OP_NE, (ValueId[]){m->x[1], ignore}, 2, NULL, 0, m->n.span);

@@ -145,7 +145,7 @@ static Parts split_cross_entropy(Sema *s, RunBlock *block, const Node *node, boo
   ValueId labels = node->operands[1], weights = node->noperands > 2 ? node->operands[2] : 0;
   Attr attrs[ATTR_COUNT];
   uint32_t nattrs = 0;
-  int64_t ignored = node_int(node, ATTR_IGNORE_INDEX, -100);
+  int64_t ignored = node_int(node, ATTR_IGNORE_INDEX, DEFAULT_IGNORE_INDEX);
   for (uint32_t i = 0; i < node->nattrs; i++)
     if (node->attrs[i].key != ATTR_REDUCTION) attrs[nattrs++] = node->attrs[i];
   attrs[nattrs++] = ATTR_S(REDUCTION, intern(s->names, "none"));

@@ -116,7 +116,8 @@ static ValueId variance(Lowering *l) {
   TensorType r = spmd_with_dtype(result_type(l), t.dtype);
   ValueId c = centred(l, x, dims, n);
   ValueId sq = spmd_binary(l, OP_MUL, &t, c, c);
-  double count = reduced_count(&t, dims, n) - (double)node_int(l->serving, ATTR_CORRECTION, 1);
+  double count = reduced_count(&t, dims, n) -
+                 (double)node_int(l->serving, ATTR_CORRECTION, DEFAULT_CORRECTION);
   ValueId y = spmd_reduce(l, OP_SUM, sq, dims, n, node_int(l->serving, ATTR_KEEPDIM, 0) != 0, &r);
   y = divide_const(l, y, count > 0 ? count : 0);
   if (l->serving->op == OP_STD) y = spmd_unary(l, OP_SQRT, &r, y);
@@ -222,7 +223,7 @@ static ValueId softmax_backward(Lowering *l) {
  */
 
 static uint32_t norm_dims(const Lowering *l, const TensorType *t, int64_t dims[DTM_MAX_DIMS]) {
-  uint32_t n = (uint32_t)node_int(l->serving, ATTR_NDIMS, 1);
+  uint32_t n = (uint32_t)node_int(l->serving, ATTR_NDIMS, DEFAULT_NDIMS);
   for (uint32_t i = 0; i < n; i++) dims[i] = t->rank - n + i;
   return n;
 }
@@ -232,7 +233,7 @@ static ValueId inverse_rms(Lowering *l, ValueId x, const int64_t *dims, uint32_t
   const TensorType t = *spmd_type(l, x);
   ValueId s = spmd_reduce_keep(l, OP_SUM, spmd_binary(l, OP_MUL, &t, x, x), dims, n);
   const TensorType st = *spmd_type(l, s);
-  ValueId eps = spmd_const(l, t.dtype, t.mesh, node_float(l->serving, ATTR_EPS, 1e-5));
+  ValueId eps = spmd_const(l, t.dtype, t.mesh, node_float(l->serving, ATTR_EPS, DEFAULT_EPS));
   ValueId m = spmd_binary(l, OP_ADD, &st, divide_const(l, s, reduced_count(&t, dims, n)), eps);
   return spmd_unary(l, OP_RSQRT, &st, m);
 }

@@ -316,6 +316,25 @@ START_TEST(cheapest_place) {
 }
 END_TEST
 
+/* The operators with two results have a gradient for the first; the other is refused, alone and
+ * beside the first. */
+START_TEST(second_result) {
+  for (int both = 0; both < 2; both++) {
+    Lab lab;
+    lab_init(&lab, 1, (int64_t[]){2});
+    ValueId q = lab_param(&lab, "f32[2@x, 2, 3, 4]", -1, 1);
+    const Attr attrs[] = {ATTR_I(CAUSAL, 0), ATTR_F(SCALE, 0.5), ATTR_F(P, 0)};
+    ValueId out = lab_op(&lab, OP_ATTENTION, (ValueId[]){q, q, q}, 3, attrs, 3);
+    ValueId loss = lab_weigh(&lab, out + 1), grad = 0;
+    if (both) loss = lab_binary(&lab, OP_ADD, lab_weigh(&lab, out), loss);
+    ck_assert(!autodiff_gradients(lab.g, loss, &q, 1, &grad, 1, lab.plans, &lab.sink));
+    ck_assert_msg(strstr(lab_errors(&lab), "DTM4101: no gradient of scaled_dot_product_attention"),
+                  "%s", lab_errors(&lab));
+    lab_free(&lab);
+  }
+}
+END_TEST
+
 int main(void) {
   Suite *s = suite_create("backward");
   TCase *c = tcase_create("backward");
@@ -335,6 +354,7 @@ int main(void) {
   tcase_add_test(c, second_derivatives_are_an_error);
   tcase_add_test(c, no_influence_no_gradient);
   tcase_add_test(c, cheapest_place);
+  tcase_add_test(c, second_result);
   suite_add_tcase(s, c);
   return suite_run(s);
 }
