@@ -7,8 +7,6 @@ ValueId vjp_attention(Grad *d, Node n, uint32_t i, ValueId g) {
       g, n.operands[0], n.operands[1], n.operands[2], n.first_result, n.first_result + 1};
   uint32_t count = 6;
   if (i > 2) return 0;
-  if (grad_type(d, g)->rank < grad_type(d, n.operands[0])->rank)
-    return grad_fail(d, DIAG_NO_GRADIENT, "only the first result of attention has a gradient");
   for (uint32_t k = 3; k < n.noperands; k++) operands[count++] = n.operands[k];
   ValueId dq = grad_add(d, OP_ATTENTION_BACKWARD, operands, count, n.attrs, n.nattrs);
   return dq + i;
