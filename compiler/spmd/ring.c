@@ -79,16 +79,16 @@ static ValueId column(Lowering *l, ValueId v) {
 /* exp(a - l), and 0 where l is -inf. */
 static ValueId share(Lowering *l, ValueId a, ValueId log_sum) {
   const TensorType t = *spmd_type(l, a);
-  ValueId shift = spmd_where(l, &t, spmd_unary(l, OP_ISFINITE, &t, log_sum), log_sum,
-                             spmd_const(l, t.dtype, t.mesh, 0));
+  ValueId any = spmd_unary(l, OP_ISFINITE, &t, log_sum);
+  ValueId shift = spmd_where(l, &t, any, log_sum, spmd_const(l, t.dtype, t.mesh, 0));
   return column(l, spmd_unary(l, OP_EXP, &t, spmd_binary(l, OP_SUB, &t, a, shift)));
 }
 
 static ValueId log_of_both(Lowering *l, ValueId a, ValueId b) {
   const TensorType t = *spmd_type(l, a);
   ValueId top = spmd_binary(l, OP_MAXIMUM, &t, a, b);
-  ValueId shift = spmd_where(l, &t, spmd_unary(l, OP_ISFINITE, &t, top), top,
-                             spmd_const(l, t.dtype, t.mesh, 0));
+  ValueId any = spmd_unary(l, OP_ISFINITE, &t, top);
+  ValueId shift = spmd_where(l, &t, any, top, spmd_const(l, t.dtype, t.mesh, 0));
   ValueId x = spmd_unary(l, OP_EXP, &t, spmd_binary(l, OP_SUB, &t, a, shift));
   ValueId y = spmd_unary(l, OP_EXP, &t, spmd_binary(l, OP_SUB, &t, b, shift));
   ValueId sum = spmd_unary(l, OP_LOG, &t, spmd_binary(l, OP_ADD, &t, x, y));
