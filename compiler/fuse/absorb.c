@@ -3,9 +3,10 @@
  * result then does their work. */
 #include "fuse/internal.h"
 
+/* What every backend of products computes, and NaN stays NaN in. (oneDNN's sigmoid makes numbers of
+ * NaN: that stays a kernel.) */
 static bool is_activation(Op op) {
-  return op == OP_RELU || op == OP_GELU || op == OP_GELU_TANH || op == OP_SILU ||
-         op == OP_SIGMOID || op == OP_TANH;
+  return op == OP_RELU || op == OP_GELU || op == OP_GELU_TANH || op == OP_SILU || op == OP_TANH;
 }
 
 /* Made by something other than a kernel: it is in memory whatever the fuser does. */

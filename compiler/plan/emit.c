@@ -114,7 +114,6 @@ static uint32_t abi_activation(Op op) {
          : op == OP_GELU_TANH ? ABI_ACT_GELU_TANH
          : op == OP_SILU      ? ABI_ACT_SILU
          : op == OP_TANH      ? ABI_ACT_TANH
-         : op == OP_SIGMOID   ? ABI_ACT_SIGMOID
                               : ABI_ACT_NONE;
 }
 

@@ -209,8 +209,7 @@ typedef enum AbiActivation {
   ABI_ACT_GELU, /* exact */
   ABI_ACT_GELU_TANH,
   ABI_ACT_SILU,
-  ABI_ACT_TANH,
-  ABI_ACT_SIGMOID
+  ABI_ACT_TANH
 } AbiActivation;
 
 typedef struct AbiMatmul {

@@ -161,8 +161,6 @@ static dnnl_alg_kind_t algorithm(uint32_t activation) {
     return dnnl_eltwise_swish;
   case ABI_ACT_TANH:
     return dnnl_eltwise_tanh;
-  case ABI_ACT_SIGMOID:
-    return dnnl_eltwise_logistic;
   }
   return dnnl_alg_kind_undef;
 }

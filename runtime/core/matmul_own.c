@@ -40,8 +40,6 @@ static double activate(uint32_t activation, double x) {
     return x / (1 + exp(-x));
   case ABI_ACT_TANH:
     return tanh(x);
-  case ABI_ACT_SIGMOID:
-    return 1 / (1 + exp(-x));
   }
   return x;
 }

@@ -43,8 +43,6 @@ static double activation(uint32_t act, double x) {
     return x / (1 + exp(-x));
   case ABI_ACT_TANH:
     return tanh(x);
-  case ABI_ACT_SIGMOID:
-    return 1 / (1 + exp(-x));
   }
   return x;
 }
@@ -173,7 +171,7 @@ END_TEST
 START_TEST(epilogues) {
   static const uint32_t types[] = {ABI_F64, ABI_F32, ABI_BF16, ABI_F16};
   for (size_t i = 0; i < 4; i++)
-    for (uint32_t act = ABI_ACT_NONE; act <= ABI_ACT_SIGMOID; act++)
+    for (uint32_t act = ABI_ACT_NONE; act <= ABI_ACT_TANH; act++)
       for (uint32_t parts = 0; parts < 8; parts++) {
         Case c = begin(types[i]);
         set_plain(&c.s, 19, 40, parts & 1 && act ? 0 : 16, 0, parts & 1, parts >> 1 & 1);
@@ -192,11 +190,9 @@ END_TEST
 START_TEST(not_a_number) {
   static const uint32_t types[] = {ABI_F64, ABI_F32, ABI_BF16, ABI_F16};
   for (size_t i = 0; i < 4; i++)
-    for (uint32_t act = ABI_ACT_NONE; act <= ABI_ACT_SIGMOID; act++)
+    for (uint32_t act = ABI_ACT_NONE; act <= ABI_ACT_TANH; act++)
       for (uint32_t form = 0; form < 6; form++) {
         uint32_t parts = form % 3;
-        /* oneDNN's logistic makes numbers of NaN in some of its kernels */
-        if (act == ABI_ACT_SIGMOID && form) continue;
         Case c = begin(types[i]);
         set_plain(&c.s, 19, 40, 16, 0, 0, form / 3);
         c.s.activation = act;
