@@ -50,14 +50,15 @@ static ValueId squares_on(Step *s, const Mesh *mesh, DType dtype) {
   return grad_redistribute(d, total, &whole, NULL);
 }
 
-static ValueId on_mesh(Grad *d, ValueId scalar, const Mesh *mesh) {
+ValueId step_on_mesh(Step *s, ValueId scalar, const Mesh *mesh) {
+  Grad *d = &s->d;
   TensorType to = *grad_type(d, scalar);
   to.mesh = mesh;
   return grad_redistribute(d, scalar, &to, NULL);
 }
 
 /* Over all meshes: on the one mesh there is, or on the world. */
-static ValueId sum_of_squares(Step *s) {
+ValueId step_sum_of_squares(Step *s) {
   Grad *d = &s->d;
   const Mesh *first = grad_type(d, s->params[0].grad)->mesh, *where = first;
   DType dtype = DT_F32;
@@ -69,7 +70,7 @@ static ValueId sum_of_squares(Step *s) {
   for (uint32_t m = 0; m < s->program->meshes.len; m++) {
     ValueId part = squares_on(s, s->program->meshes.data[m], dtype);
     if (!part) continue;
-    part = on_mesh(d, part, where);
+    part = step_on_mesh(s, part, where);
     total = total ? grad_binary(d, OP_ADD, total, part) : part;
   }
   return total;
@@ -79,7 +80,7 @@ void step_clip(Step *s, double limit) {
   Grad *d = &s->d;
   if (s->nparams == 0) return;
   step_phase(s, PHASE_OPTIMIZER);
-  ValueId norm = grad_unary(d, OP_SQRT, sum_of_squares(s));
+  ValueId norm = grad_unary(d, OP_SQRT, step_sum_of_squares(s));
   /* The small addend keeps a norm of zero from dividing by zero. */
   ValueId safe = grad_binary(d, OP_ADD, norm, grad_const(d, norm, 1e-6));
   ValueId ratio = grad_binary(d, OP_DIV, grad_const(d, norm, limit), safe);
@@ -89,7 +90,7 @@ void step_clip(Step *s, double limit) {
     step_serve(s, p);
     const TensorType *g = grad_type(d, p->grad);
     DType dtype = g->dtype;
-    ValueId own = grad_cast(d, on_mesh(d, factor, g->mesh), dtype);
+    ValueId own = grad_cast(d, step_on_mesh(s, factor, g->mesh), dtype);
     p->grad = grad_binary(d, OP_MUL, p->grad, own);
   }
 }

@@ -1,4 +1,5 @@
-/* Mixed precision, stage graph -> graph: the train block computes in bf16 with f32 parameters.
+/* Mixed precision, stage graph -> graph: the train block computes in bf16 with f32 parameters. With
+ * `compute f16` read f16 for bf16; scale.c then keeps its gradients in range.
  *
  * Parameters, inputs and factories stay f32 and are cast where an operator computes in bf16, so the
  * optimizer works on f32 masters and gradients come back in f32. Contractions always compute in
@@ -14,6 +15,7 @@
 
 typedef struct Compute {
   const Program *program;
+  DType half; /* bf16 or f16 */
   GraphMap map;
   Arena *scratch;
   DiagSink *sink;
@@ -61,7 +63,7 @@ static ValueId cast(Compute *c, ValueId v, DType to) {
 /* An operand in the element type of the operator. */
 static ValueId convert(Compute *c, ValueId v, DType to) {
   DType have = dtype_of(c, v);
-  if (have == to || (have != DT_F32 && have != DT_BF16)) return v;
+  if (have == to || (have != DT_F32 && have != c->half)) return v;
   const Node *n = value_node(c->map.to, v);
   if (n->op != OP_CONST) return cast(c, v, to);
   Attr attrs[] = {ATTR_I(DTYPE, to), ATTR_F(VALUE, node_float(n, ATTR_VALUE, 0))};
@@ -76,18 +78,18 @@ static DType element_type(const Compute *c, const ValueId *operands) {
   for (uint32_t i = 0; i < c->at.noperands; i++) {
     DType t = dtype_of(c, operands[i]);
     bool number = value_node(c->map.to, operands[i])->op == OP_CONST;
-    half |= t == DT_BF16;
+    half |= t == c->half;
     source |= is_source(c, operands[i]);
     wide |= t == DT_F32 && !number && !is_source(c, operands[i]);
   }
   OpClass cls = op_info(c->at.op)->cls;
-  if (cls == CLASS_CONTRACTION) return half || source || wide ? DT_BF16 : DT_NONE;
+  if (cls == CLASS_CONTRACTION) return half || source || wide ? c->half : DT_NONE;
   if (cls == CLASS_REDUCTION || c->at.op == OP_CUMSUM) return half ? DT_F32 : DT_NONE;
   if (c->at.op == OP_EMBEDDING || c->at.op == OP_CROSS_ENTROPY || c->at.op == OP_CAST ||
       c->at.op == OP_DETACH || c->at.nresults == 0)
     return DT_NONE;
   if (!half && !source) return DT_NONE;
-  return wide ? DT_F32 : DT_BF16;
+  return wide ? DT_F32 : c->half;
 }
 
 /* See ABOUT_SINGLE. */
@@ -161,8 +163,8 @@ static void lower_node(Compute *c, NodeId id) {
 static bool report(Compute *c, const ProgramBlock *b) {
   for (uint32_t i = 0; i < c->inner.diags.len; i++) {
     const Diag *fault = c->inner.diags.data[i];
-    Diag *d = diag_emit(c->sink, DIAG_UNSUPPORTED_TRAINING, fault->span, "compute bf16: %s",
-                        fault->message);
+    Diag *d = diag_emit(c->sink, DIAG_UNSUPPORTED_TRAINING, fault->span, "compute %s: %s",
+                        dtype_name(c->half), fault->message);
     for (uint32_t k = 0; k < fault->lines.len; k++)
       if (fault->lines.data[k].kind == DIAG_REASON)
         diag_reason(c->sink, d, "%s", fault->lines.data[k].text);
@@ -177,15 +179,16 @@ bool compute_run(Program *program, DiagSink *sink) {
   if (!b->graph || !b->loss || t == DT_NONE || t == DT_F32 ||
       value_type(b->graph, b->loss)->dtype != DT_F32)
     return true;
-  if (t != DT_BF16) {
+  if (t != DT_BF16 && t != DT_F16) {
     Diag *d = diag_emit(sink, DIAG_UNSUPPORTED_TRAINING, b->optimizer.span,
                         "compute %s is not supported", dtype_name(t));
-    diag_reason(sink, d, "there are f32 and bf16; f16 would need the loss to be scaled");
+    diag_reason(sink, d, "there are f32, bf16 and f16");
     return false;
   }
   Arena scratch;
   arena_init(&scratch);
   Compute c = {.program = program,
+               .half = t,
                .map = graph_map_begin(&scratch, program->arena, b->graph),
                .scratch = &scratch,
                .sink = sink};

@@ -34,7 +34,8 @@ static ValueId blend(Grad *d, double a, ValueId x, double b, ValueId y) {
 /* 1 - beta^t for t = step + 1, in f64: in f32 the first steps lose four digits. */
 static ValueId bias_correction(Step *s, double beta) {
   Grad *d = &s->d;
-  ValueId step = grad_add(d, OP_STEP, NULL, 0, NULL, 0); /* on every mesh */
+  /* On every mesh; of steps whose gradients could not be used the optimizer knows nothing. */
+  ValueId step = s->usable ? step_read(s, s->usable) : grad_add(d, OP_STEP, NULL, 0, NULL, 0);
   ValueId one = f64_const(d, 1), t = grad_binary(d, OP_ADD, grad_cast(d, step, DT_F64), one);
   ValueId power = grad_binary(d, OP_POW, f64_const(d, beta), t);
   return grad_binary(d, OP_SUB, f64_const(d, 1), power);
@@ -83,17 +84,18 @@ static ValueId adamw(Step *s, const OptimizerSpec *spec, const Scalars *c, const
   uint32_t m_var = step_new_var(s, VAR_OPTIMIZER, p, "m", &state);
   uint32_t v_var = step_new_var(s, VAR_OPTIMIZER, p, "v", &state);
   double b1 = spec->beta1, b2 = spec->beta2;
-  ValueId m = blend(d, b1, step_read(s, m_var), 1 - b1, g);
+  ValueId old_m = step_read(s, m_var), old_v = step_read(s, v_var);
+  ValueId m = blend(d, b1, old_m, 1 - b1, g);
   ValueId square = mul(d, g, g);
-  ValueId v = blend(d, b2, step_read(s, v_var), 1 - b2, square);
+  ValueId v = blend(d, b2, old_v, 1 - b2, square);
   ValueId correction = scalar(d, c->root, state.dtype);
   ValueId root = mul(d, grad_unary(d, OP_SQRT, v), correction);
   ValueId slope =
       grad_binary(d, OP_DIV, m, grad_binary(d, OP_ADD, root, grad_const(d, g, spec->eps)));
   ValueId move = mul(d, slope, scalar(d, c->rate, state.dtype));
   if (c->decay) value = mul(d, value, scalar(d, c->decay, state.dtype));
-  step_assign(s, m_var, m);
-  step_assign(s, v_var, v);
+  step_assign(s, m_var, step_if_finite(s, m, old_m));
+  step_assign(s, v_var, step_if_finite(s, v, old_v));
   return grad_binary(d, OP_SUB, value, like_param(d, move, &p->kept));
 }
 
@@ -107,8 +109,8 @@ static ValueId sgd(Step *s, const OptimizerSpec *spec, const Scalars *c, const T
   if (spec->momentum != 0) {
     TensorType state = *grad_type(d, g);
     uint32_t var = step_new_var(s, VAR_OPTIMIZER, p, "momentum", &state);
-    ValueId buffer = blend(d, spec->momentum, step_read(s, var), 1, g);
-    step_assign(s, var, buffer);
+    ValueId old = step_read(s, var), buffer = blend(d, spec->momentum, old, 1, g);
+    step_assign(s, var, step_if_finite(s, buffer, old));
     g = spec->nesterov ? blend(d, 1, g, spec->momentum, buffer) : buffer;
   }
   return grad_binary(d, OP_SUB, value, mul(d, g, scalar(d, c->rate, grad_type(d, g)->dtype)));
@@ -144,8 +146,8 @@ void step_optimize(Step *s, const OptimizerSpec *spec, ValueId lr) {
     }
     /* With `store optimizer` each rank updates its piece, and the pieces are gathered. */
     ValueId value = grad_cast(d, grad_redistribute(d, p->value, &p->kept, NULL), dtype);
-    ValueId g = grad_cast(d, p->grad, dtype);
+    ValueId g = grad_cast(d, p->grad, dtype), old = value;
     value = is_adamw ? adamw(s, spec, &c, p, value, g) : sgd(s, spec, &c, p, value, g);
-    step_assign(s, p->var, whole(d, p, grad_cast(d, value, own)));
+    step_assign(s, p->var, whole(d, p, grad_cast(d, step_if_finite(s, value, old), own)));
   }
 }

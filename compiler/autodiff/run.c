@@ -31,20 +31,34 @@ void step_assign(Step *s, uint32_t var, ValueId value) {
   graph_add(s->d.g, OP_ASSIGN, &value, 1, attrs, 1, NULL, 0, at->span, at->scope);
 }
 
-uint32_t step_new_var(Step *s, VarKind kind, const Trained *p, const char *suffix,
-                      const TensorType *type) {
+static uint32_t new_var(Step *s, Var v, double initial) {
   Program *program = s->program;
-  const Var *param = &program->vars.data[p->var];
-  Var v = {.kind = kind, .chunks = 1, .type = *type, .param = p->var, .span = param->span};
-  v.name = intern(program->names, arena_printf(s->d.scratch, "%s.%s", param->name, suffix));
   uint32_t index = program->vars.len;
+  v.chunks = 1;
   VEC_PUSH(program->arena, &program->vars, v);
   Graph *init = program_graph(program, BLOCK_INIT);
-  Attr full[] = {ATTR_T(TYPE, type), ATTR_F(VALUE, 0)}, var[] = {ATTR_I(VAR, index)};
-  NodeId zero = graph_add(init, OP_FULL, NULL, 0, full, 2, type, 1, v.span, 0);
-  ValueId value = node_result(graph_node(init, zero), 0);
+  Attr full[] = {ATTR_T(TYPE, &v.type), ATTR_F(VALUE, initial)}, var[] = {ATTR_I(VAR, index)};
+  NodeId filled = graph_add(init, OP_FULL, NULL, 0, full, 2, &v.type, 1, v.span, 0);
+  ValueId value = node_result(graph_node(init, filled), 0);
   graph_add(init, OP_ASSIGN, &value, 1, var, 1, NULL, 0, v.span, 0);
   return index;
+}
+
+uint32_t step_new_var(Step *s, VarKind kind, const Trained *p, const char *suffix,
+                      const TensorType *type) {
+  const Var *param = &s->program->vars.data[p->var];
+  Var v = {.kind = kind, .type = *type, .param = p->var, .span = param->span};
+  v.name = intern(s->program->names, arena_printf(s->d.scratch, "%s.%s", param->name, suffix));
+  return new_var(s, v, 0);
+}
+
+uint32_t step_new_scalar(Step *s, const char *name, DType dtype, double initial) {
+  Var v = {.kind = VAR_OPTIMIZER,
+           .name = intern(s->program->names, name),
+           .type = {.dtype = dtype, .mesh = s->program->world},
+           .param = s->params[0].var,
+           .span = s->program->block[BLOCK_TRAIN].optimizer.span};
+  return new_var(s, v, initial);
 }
 
 void training_warn_unused(const Program *program, uint32_t var, DiagSink *sink) {
@@ -124,12 +138,16 @@ static bool build(Step *s, ProgramBlock *b, ValueId loss, ValueId lr) {
   int64_t batches = b->settings.accumulate > 1 ? b->settings.accumulate : 1;
   output_loss(s, loss);
   find_params(s);
-  if (!gradients(s, loss, batches)) return false;
+  bool scaled = b->settings.compute == DT_F16 && s->nparams;
+  ValueId from = scaled ? step_scale_loss(s, loss) : loss;
+  if (!gradients(s, from, batches)) return false;
   s->done = s->d.g->nodes.len;
   if (batches > 1) step_accumulate(s, batches);
   step_reduce(s, b->settings.reduce_dtype);
+  if (scaled && s->nparams) step_unscale(s);
   if (b->optimizer.clip_norm > 0) step_clip(s, b->optimizer.clip_norm);
   step_optimize(s, &b->optimizer, lr);
+  if (s->finite) step_rescale(s);
   step_clear(s);
   step_phase(s, PHASE_OPTIMIZER);
   return true;

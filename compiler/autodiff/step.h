@@ -19,6 +19,10 @@ typedef struct Step {
   Grad d; /* builds nodes: graph, diagnostics, place of what is added */
   Trained *params;
   uint32_t nparams;
+  /* compute f16 (scale.c): whether this step's gradients can be used, and variables: the factor of
+   * the loss, the usable steps since it changed, all usable steps. 0 = none. */
+  ValueId finite;
+  uint32_t scale, since, usable;
   Phase phase; /* of nodes added from here on */
   NodeId done; /* nodes before this one have their phase */
 } Step;
@@ -33,6 +37,13 @@ void step_assign(Step *s, uint32_t var, ValueId value);
 uint32_t step_new_var(Step *s, VarKind kind, const Trained *p, const char *suffix,
                       const TensorType *type);
 
+/* A scalar of the optimizer's own, on all ranks. */
+uint32_t step_new_scalar(Step *s, const char *name, DType dtype, double initial);
+/* A scalar that all ranks have, on another mesh (clip.c). */
+ValueId step_on_mesh(Step *s, ValueId scalar, const Mesh *mesh);
+/* The sum of squares of all gradients, every scalar counted once (clip.c). */
+ValueId step_sum_of_squares(Step *s);
+
 /* Whether the optimizer is known and the loss one number; reports what is not. */
 bool training_supported(const ProgramBlock *b, const Graph *g, DiagSink *sink);
 
@@ -45,6 +56,13 @@ void step_accumulate(Step *s, int64_t batches);
 void step_clear(Step *s);
 /* Brings every gradient to its parameter's placement, once, in buckets (reduce.c). */
 void step_reduce(Step *s, DType wire);
+/* Loss scaling (scale.c): the loss times the factor; gradients divided by it, when they are
+ * reduced; the next factor. */
+ValueId step_scale_loss(Step *s, ValueId loss);
+void step_unscale(Step *s);
+void step_rescale(Step *s);
+/* `value`, but `old` in a step whose gradients cannot be used. */
+ValueId step_if_finite(Step *s, ValueId value, ValueId old);
 /* Scales all gradients so that their global norm is at most `limit` (clip.c). */
 void step_clip(Step *s, double limit);
 /* New values of parameters and optimizer state (optimizer.c). */

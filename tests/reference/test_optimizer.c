@@ -305,7 +305,7 @@ START_TEST(settings_are_checked) {
   ck_assert(!autodiff_run(&lab.program, lab.plans, &lab.sink));
   ck_assert_msg(strstr(lab_errors(&lab), "DTM4105: unknown optimizer 'rmsprop'"), "%s",
                 lab_errors(&lab));
-  lab.train->settings.compute = DT_F16;
+  lab.train->settings.compute = DT_F8_E4M3;
   ck_assert(!compute_run(&lab.program, &lab.sink));
   lab_free(&lab);
 }
