@@ -188,7 +188,7 @@ static bool check_axes(Rule *r, const AxisList lists[MAX_LETTERS]) {
   const AxisList *user[DTM_MAX_AXES] = {NULL};
   for (uint32_t x = 0; x < l->n; x++) {
     if (l->within[x] && !is_prefix(&lists[l->within[x] - 1], &lists[x]))
-      return fail_lists(r, &lists[x], &lists[l->within[x] - 1]);
+      return fail_lists(r, &lists[l->within[x] - 1], &lists[x]);
     if (lists[x].n && l->rule[x] == LETTER_WHOLE)
       return rule_fail(
           r, DIAG_SHARDED_DIM, lists[x].operand, lists[x].axis[0],

@@ -347,6 +347,7 @@ static const Case cases[] = {
 #include "cases_escapes.def"
 #include "cases_meshes.def"
 #include "cases_context.def"
+#include "cases_attention.def"
 };
 
 /* Appends the numbers of a value in text to `out`. */

@@ -3,9 +3,11 @@
  * sequence in blocks merged by their sums; any number of threads. */
 #include <check.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "core/attention_block.h"
+#include "state/safetensors.h"
 #include "runtime/abi/number.h"
 #include "runtime/abi/philox.h"
 #include "support/suite.h"
@@ -419,6 +421,55 @@ START_TEST(extreme_scores) {
 }
 END_TEST
 
+/* --- what PyTorch computes: tests/fixtures/make.py ----------------------------------------------
+ */
+
+static const StTensor *fixture(const StStore *store, int i, const char *name) {
+  char key[32];
+  snprintf(key, sizeof key, "%d.%s", i, name);
+  return dtm_rt_st_find(store, key);
+}
+
+static void take(const StStore *store, int i, const char *name, double *to, int64_t n) {
+  const StTensor *t = fixture(store, i, name);
+  int64_t have = 1;
+  ck_assert_ptr_nonnull(t);
+  for (uint32_t d = 0; d < t->rank; d++) have *= t->shape[d];
+  ck_assert_int_eq(have, n);
+  for (int64_t k = 0; k < n; k++) to[k] = abi_load(dtm_rt_st_data(store, t), t->dtype, k);
+}
+
+START_TEST(equals_pytorch) {
+  StStore store;
+  char why[ST_WHY];
+  int i = 0;
+  ck_assert_msg(dtm_rt_st_open(&store, "../fixtures/attention/cases.safetensors", why), "%s", why);
+  for (const StTensor *q; (q = fixture(&store, i, "q")); i++) {
+    const StTensor *k = fixture(&store, i, "k"), *v = fixture(&store, i, "v");
+    double causal;
+    Attention a = shape(ABI_F32, q->shape[0], q->shape[1], k->shape[1], q->shape[2], k->shape[2],
+                        q->shape[3], v->shape[3]);
+    take(&store, i, "scale", &a.scale, 1);
+    take(&store, i, "causal", &causal, 1);
+    a.causal = causal != 0;
+    Whole w = begin(a);
+    take(&store, i, "q", w.q, w.rows * a.width);
+    take(&store, i, "k", w.k, w.keys * a.width);
+    take(&store, i, "v", w.v, w.keys * a.features);
+    take(&store, i, "g", w.g, w.rows * a.features);
+    define(&w); /* for the sums, which PyTorch does not tell */
+    take(&store, i, "out", w.out, w.rows * a.features);
+    take(&store, i, "dq", w.dq, w.rows * a.width);
+    take(&store, i, "dk", w.dk, w.keys * a.width);
+    take(&store, i, "dv", w.dv, w.keys * a.features);
+    check_whole(&w);
+    end(&w);
+  }
+  ck_assert_int_gt(i, 3);
+  dtm_rt_st_close(&store);
+}
+END_TEST
+
 int main(void) {
   Suite *s = suite_create("attention");
   TCase *c = tcase_create("attention");
@@ -430,6 +481,7 @@ int main(void) {
   tcase_add_test(c, blocks_of_keys);
   tcase_add_test(c, any_number_of_threads);
   tcase_add_test(c, extreme_scores);
+  tcase_add_test(c, equals_pytorch);
   suite_add_tcase(s, c);
   return suite_run(s);
 }
