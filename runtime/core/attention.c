@@ -122,8 +122,8 @@ static size_t lay_out(const Attention *a, const AttentionLoops *l, unsigned char
   w->q_panels = take(base, &at, queries * a->width, s);
   w->g_panels = take(base, &at, queries * a->features, s);
   w->out_panels = take(base, &at, queries * a->features, s);
-  /* ... also the room of a row */
-  w->scores = take(base, &at, keys * queries > most ? keys * queries : most, s);
+  int64_t rows = l->panel * most; /* ... also room of rows as many as a vector has lanes */
+  w->scores = take(base, &at, keys * queries > rows ? keys * queries : rows, s);
   w->cotangents = take(base, &at, keys * queries, s);
   w->k = take(base, &at, keys * width, s);
   w->v = take(base, &at, keys * features, s);

@@ -10,6 +10,21 @@
  * up in ascending order of its index by one thread.
  */
 
+/* Elements of two vectors in turn: of their first halves, of their second halves. */
+#ifndef ZIP_LOW
+#define ZIP_LOW_2 0, 2
+#define ZIP_HIGH_2 1, 3
+#define ZIP_LOW_4 0, 4, 1, 5
+#define ZIP_HIGH_4 2, 6, 3, 7
+#define ZIP_LOW_8 0, 8, 1, 9, 2, 10, 3, 11
+#define ZIP_HIGH_8 4, 12, 5, 13, 6, 14, 7, 15
+#define ZIP_LOW_16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define ZIP_HIGH_16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#define ZIP_JOIN(name, n) name##n
+#define ZIP_LOW(n) ZIP_JOIN(ZIP_LOW_, n)
+#define ZIP_HIGH(n) ZIP_JOIN(ZIP_HIGH_, n)
+#endif
+
 #if LOOPS_WIDE
 #define T double
 #define INT int64_t
@@ -121,15 +136,13 @@ INLINE void LOOPS_NAME(product)(int64_t m, const T *a, int64_t a_row, int64_t a_
                                 int64_t b_k, int64_t n, T *out, int64_t out_row, int add,
                                 const T *factor) {
   int64_t i = 0;
-  for (; i + ROWS <= m; i += ROWS)
-    LOOPS_NAME(rows)
-    (ROWS, a + i * a_row, a_row, a_k, b, b_k, n, out + i * out_row, out_row, add, factor);
+  for (; i + ROWS <= m; i += ROWS) LOOPS_NAME(rows)
+  (ROWS, a + i * a_row, a_row, a_k, b, b_k, n, out + i * out_row, out_row, add, factor);
 #define LEFT(R)                                                                                    \
   case R:                                                                                          \
-    if (R < ROWS)                                                                                  \
-      LOOPS_NAME(rows)                                                                             \
-      (R < ROWS ? R : 1, a + i * a_row, a_row, a_k, b, b_k, n, out + i * out_row, out_row, add,    \
-       factor);                                                                                    \
+    if (R < ROWS) LOOPS_NAME(rows)                                                                 \
+    (R < ROWS ? R : 1, a + i * a_row, a_row, a_k, b, b_k, n, out + i * out_row, out_row, add,      \
+     factor);                                                                                      \
     break;
   switch (m - i) { LEFT(1) LEFT(2) LEFT(3) LEFT(4) LEFT(5) LEFT(6) LEFT(7) }
 #undef LEFT
@@ -200,20 +213,65 @@ LOOPS_TARGET static const T *LOOPS_NAME(rows_of)(uint32_t dtype, const void *fro
   return room;
 }
 
-/* Rows [row, row + n) times `scale` as panels; queries that are not there are 0. `room` holds a
- * row.
- */
+/* x[r][c] becomes x[c][r]. */
+INLINE void LOOPS_NAME(turn)(V x[LANES]) {
+  for (int step = 1; step < LANES; step *= 2) {
+    V y[LANES];
+    for (int r = 0; r < LANES / 2; r++) {
+      y[2 * r] = __builtin_shufflevector(x[r], x[r + LANES / 2], ZIP_LOW(LANES));
+      y[2 * r + 1] = __builtin_shufflevector(x[r], x[r + LANES / 2], ZIP_HIGH(LANES));
+    }
+    for (int r = 0; r < LANES; r++) x[r] = y[r];
+  }
+}
+
+/* LANES rows of elements, or where `row` is NULL zeros, as columns `PANEL` apart. */
+LOOPS_TARGET static void LOOPS_NAME(pack_rows)(const T *const row[LANES], int64_t width, T scale,
+                                               T *to) {
+  int64_t c = 0;
+  for (; c + LANES <= width; c += LANES) {
+    V x[LANES];
+    for (int r = 0; r < LANES; r++)
+      x[r] = row[r] ? LOOPS_NAME(load)(row[r] + c) * scale : LOOPS_NAME(all)(0);
+    LOOPS_NAME(turn)(x);
+    for (int r = 0; r < LANES; r++) LOOPS_NAME(store)(to + (c + r) * PANEL, x[r]);
+  }
+  for (; c < width; c++)
+    for (int r = 0; r < LANES; r++) to[c * PANEL + r] = row[r] ? row[r][c] * scale : 0;
+}
+
+/* Rows [row, row + n) times `scale` as panels; queries that are not there are 0. `room` holds
+ * LANES rows. */
 LOOPS_TARGET static void LOOPS_NAME(pack)(uint32_t dtype, const void *from, int64_t row, int64_t n,
                                           int64_t width, T scale, T *room, T *panels) {
-  for (int64_t i = 0; i < LOOPS_NAME(padded)(n); i++) {
-    T *to = panels + i / PANEL * PANEL * width + i % PANEL;
-    const T *x = room;
-    if (i < n && abi_dtype_bytes(dtype) == sizeof(T))
-      x = (const T *)from + (row + i) * width;
-    else if (i < n)
-      LOOPS_NAME(read)(dtype, from, (row + i) * width, width, room);
-    for (int64_t c = 0; c < width; c++) to[c * PANEL] = i < n ? x[c] * scale : 0;
+  for (int64_t i = 0; i < LOOPS_NAME(padded)(n); i += LANES) {
+    const T *lines[LANES];
+    for (int r = 0; r < LANES; r++) {
+      lines[r] = i + r < n ? room + r * width : NULL;
+      if (i + r >= n) continue;
+      if (abi_dtype_bytes(dtype) == sizeof(T))
+        lines[r] = (const T *)from + (row + i + r) * width;
+      else
+        LOOPS_NAME(read)(dtype, from, (row + i + r) * width, width, room + r * width);
+    }
+    LOOPS_NAME(pack_rows)(lines, width, scale, panels + i / PANEL * PANEL * width + i % PANEL);
   }
+}
+
+/* The other way: the first n of LANES queries of panels, times `by` of each, to rows. */
+LOOPS_TARGET static void LOOPS_NAME(unpack)(const T *panels, const T *by, int64_t n, int64_t width,
+                                            T *room, uint32_t dtype, void *to, int64_t row) {
+  V factor = LOOPS_NAME(load)(by);
+  int64_t c = 0;
+  for (; c + LANES <= width; c += LANES) {
+    V x[LANES];
+    for (int r = 0; r < LANES; r++) x[r] = LOOPS_NAME(load)(panels + (c + r) * PANEL) * factor;
+    LOOPS_NAME(turn)(x);
+    for (int r = 0; r < LANES; r++) LOOPS_NAME(store)(room + r * width + c, x[r]);
+  }
+  for (; c < width; c++)
+    for (int r = 0; r < LANES; r++) room[r * width + c] = panels[c * PANEL + r] * by[r];
+  LOOPS_NAME(put)(dtype, to, row * width, n * width, room);
 }
 
 LOOPS_TARGET static T LOOPS_NAME(dot)(const T *a, const T *b, int64_t n) {
@@ -262,6 +320,15 @@ INLINE void LOOPS_NAME(sees)(const INT *queries, INT key, VI out[2]) {
   memcpy(&q1, queries + LANES, sizeof q1);
   out[0] = q0 >= key;
   out[1] = q1 >= key;
+}
+
+/* How many of the first n keys the panel's queries need: none of them sees those behind. */
+static int64_t LOOPS_NAME(needed)(const INT *q_at, const INT *k_at, int64_t n) {
+  INT last = q_at[0];
+  for (int i = 1; i < PANEL; i++)
+    if (q_at[i] > last) last = q_at[i];
+  while (n > 0 && k_at[n - 1] > last) n--;
+  return n;
 }
 
 /* keep[j][query of the panel] of dropout. */
@@ -354,23 +421,27 @@ LOOPS_TARGET static void LOOPS_NAME(forward)(const AttentionHead *h, int64_t fir
     for (int64_t i = 0; i < n; i++) k_at[i] = (INT)attention_key_at(a, j + i);
     for (int64_t i = 0; i < count; i += PANEL) {
       T *out = (T *)w->out_panels + i * a->features;
+      int64_t need = sight == SIGHT_SOME ? LOOPS_NAME(needed)(q_at + i, k_at, n) : n;
       LOOPS_NAME(by_rows)
-      (n, k, k_row, (const T *)w->q_panels + i * a->width, PANEL, a->width, w->scores, PANEL, 0);
-      if (a->dropout > 0) LOOPS_NAME(draw)(h, first + i, count - i, j, n, w->keep);
+      (need, k, k_row, (const T *)w->q_panels + i * a->width, PANEL, a->width, w->scores, PANEL, 0);
+      if (a->dropout > 0) LOOPS_NAME(draw)(h, first + i, count - i, j, need, w->keep);
       LOOPS_NAME(soften)
-      (w->scores, n, q_at + i, sight == SIGHT_ALL ? NULL : k_at, a->dropout > 0 ? w->keep : NULL,
+      (w->scores, need, q_at + i, sight == SIGHT_ALL ? NULL : k_at, a->dropout > 0 ? w->keep : NULL,
        max + i, sum + i, factor);
-      LOOPS_NAME(by_columns)(a->features, v, v_row, w->scores, PANEL, n, out, PANEL, factor);
+      LOOPS_NAME(by_columns)(a->features, v, v_row, w->scores, PANEL, need, out, PANEL, factor);
     }
   }
-  for (int64_t i = 0; i < count; i++) {
-    const T *out = (const T *)w->out_panels + i / PANEL * PANEL * a->features + i % PANEL;
-    T *line = w->scores, by = sum[i] == 0 ? 0 : 1 / sum[i];
-    for (int64_t c = 0; c < a->features; c++) line[c] = out[c * PANEL] * by;
-    LOOPS_NAME(put)(a->dtype, t->out, (h->query_row + first + i) * a->features, a->features, line);
-    ((T *)t->lse)[h->query_row + first + i] =
-        sum[i] == 0 ? (T)-INFINITY : max[i] + (T)LOOPS_LOG(sum[i]);
+  for (int64_t i = 0; i < padded; i++) {
+    T total = sum[i];
+    if (i < count)
+      ((T *)t->lse)[h->query_row + first + i] =
+          total == 0 ? (T)-INFINITY : max[i] + (T)LOOPS_LOG(total);
+    sum[i] = total == 0 ? 0 : 1 / total;
   }
+  for (int64_t i = 0; i < count; i += LANES) LOOPS_NAME(unpack)
+  ((const T *)w->out_panels + i / PANEL * PANEL * a->features + i % PANEL, sum + i,
+   count - i < LANES ? count - i : LANES, a->features, w->scores, a->dtype, t->out,
+   h->query_row + first + i);
 }
 
 /* --- backward -----------------------------------------------------------------------------------
@@ -448,21 +519,25 @@ LOOPS_TARGET static void LOOPS_NAME(backward)(const AttentionHead *h, int64_t fi
                                      &v_row);
     for (int64_t i = 0; i < n; i++) k_at[i] = (INT)attention_key_at(a, j + i);
     for (int64_t i = 0; i < count; i += PANEL) {
+      int64_t need = sight == SIGHT_SOME ? LOOPS_NAME(needed)(q_at + i, k_at, n) : n;
+      for (int64_t x = need; x < n; x++) {
+        memset(p + x * ATTENTION_QUERIES + i, 0, PANEL * sizeof(T));
+        memset(ds + x * ATTENTION_QUERIES + i, 0, PANEL * sizeof(T));
+      }
       LOOPS_NAME(by_rows)
-      (n, k, k_row, (const T *)w->q_panels + i * a->width, PANEL, a->width, p + i,
+      (need, k, k_row, (const T *)w->q_panels + i * a->width, PANEL, a->width, p + i,
        ATTENTION_QUERIES, 0);
       LOOPS_NAME(by_rows)
-      (n, v, v_row, (const T *)w->g_panels + i * a->features, PANEL, a->features, ds + i,
+      (need, v, v_row, (const T *)w->g_panels + i * a->features, PANEL, a->features, ds + i,
        ATTENTION_QUERIES, 0);
-      if (a->dropout > 0) LOOPS_NAME(draw)(h, first + i, count - i, j, n, w->keep);
+      if (a->dropout > 0) LOOPS_NAME(draw)(h, first + i, count - i, j, need, w->keep);
       LOOPS_NAME(harden)
-      (p + i, ds + i, n, q_at + i, sight == SIGHT_ALL ? NULL : k_at,
+      (p + i, ds + i, need, q_at + i, sight == SIGHT_ALL ? NULL : k_at,
        a->dropout > 0 ? w->keep : NULL, (const T *)w->max + i, (const T *)w->delta + i,
        (T)a->scale);
     }
-    for (int64_t c = 0; c < features; c += PANEL)
-      LOOPS_NAME(by_rows)
-      (n, p, ATTENTION_QUERIES, g + c, g_row, count, (T *)dv + j * features + c, features, 1);
+    for (int64_t c = 0; c < features; c += PANEL) LOOPS_NAME(by_rows)
+    (n, p, ATTENTION_QUERIES, g + c, g_row, count, (T *)dv + j * features + c, features, 1);
     for (int64_t c = 0; c < width; c += PANEL) {
       LOOPS_NAME(by_rows)
       (n, ds, ATTENTION_QUERIES, q + c, q_row, count, (T *)dk + j * width + c, width, 1);
