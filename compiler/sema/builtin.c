@@ -215,8 +215,8 @@ bool builtin_is_internal(Op op) {
   if (info->cls == CLASS_COMM) return true;
   if (info->cls == CLASS_STRUCTURE) return op != OP_DETACH;
   return op == OP_CONST || op == OP_UNSLICE || op == OP_BALANCE || op == OP_EXTREMUM_BACKWARD ||
-         op == OP_DROPOUT_BACKWARD || op == OP_ATTENTION_BACKWARD || op == OP_SELECT_HALF || op == OP_GELU_TANH_SLOPE ||
-         op == OP_SILU_SLOPE;
+         op == OP_DROPOUT_BACKWARD || op == OP_ATTENTION_BACKWARD || op == OP_SELECT_HALF ||
+         op == OP_GELU_TANH_SLOPE || op == OP_SILU_SLOPE;
 }
 
 Op sema_function(const char *name, bool *function) {

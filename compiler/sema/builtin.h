@@ -5,7 +5,8 @@
 #include "sema/elab.h"
 
 /* Every one is `Val builtin_NAME(Sema *s, const Call *call)`; first those of builtin_tensor.c, then
- * builtin_factory.c, then redistribute.c, distribute.c, collective.c. A name here hides an operator of that name. */
+ * builtin_factory.c, then redistribute.c, distribute.c, collective.c. A name here hides an operator
+ * of that name. */
 #define TENSOR_BUILTINS(X)                                                                         \
   X(to)                                                                                            \
   X(transpose)                                                                                     \

@@ -11,11 +11,7 @@ Val builtin_scaled_dot_product_attention(Sema *s, const Call *call) {
   uint32_t n = 3, nattrs = 0;
   bool causal = false;
   double p = 0, scale;
-  if (!bind_words(s, call,
-                  "q|query k|key v|value causal|is_causal? scale? dropout|dropout_p? q_positions? "
-                  "k_positions?",
-                  v, at))
-    return POISON;
+  if (!bind_words(s, call, op_words(OP_ATTENTION), v, at)) return POISON;
   for (uint32_t i = 0; i < 3; i++)
     if (!as_tensor(s, v[i], at[i], i == 0 ? "q" : i == 1 ? "k" : "v", &x[i])) return POISON;
   if (v[3].kind != VAL_UNSET && !want_bool(s, v[3], at[3], "causal", &causal)) return POISON;

@@ -72,7 +72,7 @@ Val builtin_full(Sema *s, const Call *call) {
   Val v[2];
   Span at[2];
   TensorType made, wanted;
-  if (!bind_words(s, call, "type value|fill_value", v, at) ||
+  if (!bind_words(s, call, op_words(OP_FULL), v, at) ||
       !factory_type(s, v[0], at[0], call->name, &made, &wanted))
     return POISON;
   if (!val_is_number(v[1])) {
@@ -120,7 +120,7 @@ static Val random_filled(Sema *s, const Call *call, Op op) {
   Val v[1];
   Span at[1];
   TensorType made, wanted;
-  if (!bind_words(s, call, "type?", v, at) ||
+  if (!bind_words(s, call, op_words(op), v, at) ||
       !factory_type(s, v[0], at[0], call->name, &made, &wanted) || !float_type(s, &wanted, call))
     return POISON;
   return finish(s, random_numbers(s, op, made, 1, 0, call->span), &wanted, call->span);
@@ -241,7 +241,7 @@ static bool bind_numbers(Sema *s, const Call *call, const char *words, uint32_t 
 /* arange(i64[n], start, step): start + i * step along the only dim. */
 Val builtin_arange(Sema *s, const Call *call) {
   double n[2] = {0, 1};
-  if (!bind_numbers(s, call, "type start? step?", 3, n)) return POISON;
+  if (!bind_numbers(s, call, op_words(OP_ARANGE), 3, n)) return POISON;
   return ramp(s, call, OP_ARANGE, n[0], n[1], 0);
 }
 
@@ -260,7 +260,7 @@ Val builtin_linspace(Sema *s, const Call *call) {
 
 Val builtin_logspace(Sema *s, const Call *call) {
   double n[3] = {0, 1, 10};
-  if (!bind_numbers(s, call, "type start end base?", 4, n)) return POISON;
+  if (!bind_numbers(s, call, op_words(OP_LOGSPACE), 4, n)) return POISON;
   return ramp(s, call, OP_LOGSPACE, n[0], spacing(call, n[0], n[1]), n[2]);
 }
 

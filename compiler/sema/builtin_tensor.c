@@ -6,8 +6,7 @@
 #include "sema/builtin.h"
 
 /* Binds by words and takes argument 0 as a tensor. */
-bool bind_tensor(Sema *s, const Call *call, const char *words, Val *v, Span *at,
-                        ValueId *x) {
+bool bind_tensor(Sema *s, const Call *call, const char *words, Val *v, Span *at, ValueId *x) {
   if (!bind_words(s, call, words, v, at)) return false;
   s->at.operand = at[0];
   return as_tensor(s, v[0], at[0], arena_printf(s->arena, "the operand of %s", call->name), x);
@@ -102,7 +101,7 @@ Val builtin_squeeze(Sema *s, const Call *call) {
   Span at[2];
   ValueId x;
   int64_t dim;
-  if (!bind_tensor(s, call, "x|input dim?", v, at, &x)) return POISON;
+  if (!bind_tensor(s, call, op_words(OP_SQUEEZE), v, at, &x)) return POISON;
   if (v[1].kind != VAL_UNSET)
     return want_dim(s, v[1], at[1], rank_of(s, x), 0, &dim)
                ? emit_dim_op(s, OP_SQUEEZE, x, dim, call->span)
@@ -324,7 +323,7 @@ Val builtin_clamp(Sema *s, const Call *call) {
   Val v[3];
   Span at[3];
   ValueId ids[3];
-  if (!bind_words(s, call, "x|input min? max?", v, at)) return POISON;
+  if (!bind_words(s, call, op_words(OP_CLAMP), v, at)) return POISON;
   bool low = v[1].kind != VAL_UNSET && v[1].kind != VAL_NONE;
   bool high = v[2].kind != VAL_UNSET && v[2].kind != VAL_NONE;
   if (!low && !high) return v[0];
@@ -407,7 +406,7 @@ Val builtin_min(Sema *s, const Call *call) {
 Val builtin_pow(Sema *s, const Call *call) {
   Val v[2];
   Span at[2];
-  if (!bind_words(s, call, "a|input exponent|b", v, at)) return POISON;
+  if (!bind_words(s, call, op_words(OP_POW), v, at)) return POISON;
   return eval_binary(s, BINARY_POW, v[0], v[1], call->span, at[0], at[1]);
 }
 
@@ -416,7 +415,7 @@ Val builtin_gelu(Sema *s, const Call *call) {
   Span at[2];
   ValueId x;
   const char *how = "none";
-  if (!bind_tensor(s, call, "x|input approximate?", v, at, &x)) return POISON;
+  if (!bind_tensor(s, call, op_words(OP_GELU), v, at, &x)) return POISON;
   if (v[1].kind != VAL_UNSET && !want_string(s, v[1], at[1], "approximate", &how)) return POISON;
   bool tanh_form = strcmp(how, "tanh") == 0;
   if (!tanh_form && strcmp(how, "none") != 0) {
@@ -444,7 +443,7 @@ Val builtin_dropout(Sema *s, const Call *call) {
   Span at[2];
   ValueId x;
   double p = 0.5;
-  if (!bind_tensor(s, call, "x|input p?", v, at, &x)) return POISON;
+  if (!bind_tensor(s, call, op_words(OP_DROPOUT), v, at, &x)) return POISON;
   if (v[1].kind != VAL_UNSET && !want_float(s, v[1], at[1], "p", &p)) return POISON;
   if (!(p >= 0 && p < 1)) {
     sema_error(s, DIAG_VALUE_KIND, at[1], "the probability of dropout must be in [0, 1)");

@@ -381,6 +381,8 @@ bool bind_declared(Sema *s, const Call *call, const ParamList *params, ArgRest *
 Val bound_value(Sema *s, Env *env, const ParamDecl *decl, Val given, Span *span);
 /* bind_args by a word list: "x dim? keepdim?". */
 bool bind_words(Sema *s, const Call *call, const char *words, Val *out, Span *spans);
+/* The row of an operator in signatures.def; NULL without one. */
+const char *op_words(Op op);
 Val eval_call(Sema *s, Env *env, const Expr *e);
 /* Evaluated arguments behind `skip` free places. */
 CallArg *eval_args(Sema *s, Env *env, const ArgList *args, uint32_t skip);

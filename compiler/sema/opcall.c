@@ -30,6 +30,10 @@ static const char *const signature_text[OP_COUNT] = {
 #include "sema/signatures.def"
 };
 
+const char *op_words(Op op) {
+  return signature_text[op];
+}
+
 /* Reads one word into the next slot. */
 static void add_word(Sema *s, Signature *sig, const char *word, size_t len) {
   uint32_t i = sig->n++;
@@ -90,7 +94,7 @@ static const Signature *signature_of(Sema *s, Op op) {
 const char *sema_call_text(Arena *arena, Interner *names, Op op) {
   bool hidden = false;
   sema_function(op_name(op), &hidden);
-  if (hidden || builtin_is_internal(op)) return NULL;
+  if ((hidden && !signature_text[op]) || builtin_is_internal(op)) return NULL;
   Sema *s = ARENA_NEW(arena, Sema);
   *s = (Sema){.arena = arena, .names = names};
   s->signatures = ARENA_ARRAY(arena, struct Signature *, OP_COUNT);

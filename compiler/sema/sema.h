@@ -14,11 +14,12 @@
  * - "loss": the training loss, Replicate, of rank 0; name "loss".
  * - "metric": in train and infer, the value of this step, under its name.
  * - "print": any value, gathered; name is the source text.
- * - "sum": where batches may be short, numerator of a metric, summed over batches by the runtime ...
+ * - "sum": where batches may be short, numerator of a metric, summed over batches by the runtime
+ * ...
  * - "count": ... and divided by the sum of this output of the same name (absent: not divided).
  *
- * In eval, and in train with `drop_last false`, the last batch may be short. The runtime pads it and
- * feeds the data source with reader "valid" (bool [batch], cut like the batch): true for real
+ * In eval, and in train with `drop_last false`, the last batch may be short. The runtime pads it
+ * and feeds the data source with reader "valid" (bool [batch], cut like the batch): true for real
  * samples. Metrics are elaborated as sum(where(valid, value, 0)) and a count of what was valid, so
  * they are exact for any batch size; the loss of train is one over the other (metric.c).
  */
@@ -62,7 +63,7 @@ Program *sema_run(const SemaOptions *options, Arena *arena, Interner *names, Sou
                   DiagSink *sink);
 
 /* "argmax(x, dim, keepdim?)": how programs call an operator; NULL for one that only the compiler
- * makes, and for one that a function of the language hides. */
+ * makes, and for one without words of its own that a function of the language hides. */
 const char *sema_call_text(Arena *arena, Interner *names, Op op);
 
 /* The operator that `name` is another name of; OP_NONE and `*function` for a function of the
