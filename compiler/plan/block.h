@@ -44,6 +44,7 @@ Storage *block_storage(const PlanBlock *b, FValueId v);
 
 /* Fills order, looped, position. */
 void block_order(PlanBlock *b);
+bool block_is_ring_step(const PlanBlock *b, const Group *g);
 /* Fills storage (all but offset), copies: lives, sharing, variables updated in place. */
 void block_share(PlanBlock *b, bool reuse);
 /* Fills bucket_*: runs of neighbouring collectives of one ATTR_BUCKET. Their buffers live until the

@@ -15,6 +15,9 @@ typedef struct Emitter {
   IdMap places; /* span start -> string */
   StrBuf text;  /* scratch */
   PlanReport *report;
+  /* Ring steps: the list of those that begin behind a position, and 1 + the action that began one.
+   * By position and group; 0 ends a list, entries are group + 1. */
+  uint32_t *begins_at, *next_begun, *started;
 } Emitter;
 
 static const TensorType *type_of(const Emitter *e, FValueId v) {
@@ -203,6 +206,7 @@ static void emit_collective(Emitter *e, uint32_t id, AbiAction *a) {
             : n->op == OP_SEND_MESH && place_send_is_local(from, to) ? ABI_SLICE
                                                                      : ABI_PULL;
   add_members(e, id, a);
+  if (a->kind == ABI_PULL) a->code = e->started[id];
   if (a->kind != ABI_SLICE && a->kind != ABI_FILL) e->report->collectives++;
 }
 
@@ -298,15 +302,68 @@ static void emit_structure(Emitter *e, uint32_t id, const Group *g, AbiAction *a
   a->code = e->first_source + (uint32_t)node_int(n, ATTR_SOURCE, 0);
 }
 
+static AbiAction action_of(Emitter *e, const Group *g) {
+  const Node *n = graph_node(e->b->fused->graph, g->node);
+  return (AbiAction){.phase = n->phase,
+                     .name = action_name(e, g),
+                     .source = source_text(e, n->span),
+                     .mesh = image_mesh(e->w, block_mesh(e->b, g)),
+                     .buffers = e->w->buffer.len,
+                     .args = e->w->arg.len};
+}
+
+/* Behind which position the ring step at `p`, of a value made at `made`, begins: before the step of
+ * attention that it overlaps with, in its own phase. `p` where nothing would run between. */
+static uint32_t begin_of(const PlanBlock *b, uint32_t p, uint32_t made) {
+  const FusedProgram *f = b->fused;
+  bool computes = false;
+  uint32_t at = p;
+  while (at > made + 1 && group_phase(b, b->order[at - 1]) == group_phase(b, b->order[p])) {
+    GroupKind kind = f->groups.data[b->order[--at]].kind;
+    computes |= kind == GROUP_KERNEL || kind == GROUP_CONTRACT || kind == GROUP_LIBRARY;
+    if (kind == GROUP_LIBRARY) break;
+  }
+  return computes ? at - 1 : p;
+}
+
+static void find_begins(Emitter *e) {
+  const PlanBlock *b = e->b;
+  const FusedProgram *f = b->fused;
+  uint32_t *made_at = ARENA_ARRAY(b->arena, uint32_t, f->values.len);
+  e->begins_at = ARENA_ARRAY(b->arena, uint32_t, b->norder);
+  e->next_begun = ARENA_ARRAY(b->arena, uint32_t, f->groups.len);
+  e->started = ARENA_ARRAY(b->arena, uint32_t, f->groups.len);
+  for (uint32_t p = 0; p < b->norder; p++) {
+    const Group *g = &f->groups.data[b->order[p]];
+    for (uint32_t k = 0; k < g->noutputs; k++) made_at[g->outputs[k]] = p;
+  }
+  for (uint32_t p = b->norder; p-- > 0;) {
+    uint32_t id = b->order[p];
+    const Group *g = &f->groups.data[id];
+    if (!block_is_ring_step(b, g)) continue;
+    uint32_t at = begin_of(b, p, made_at[g->inputs[0]]);
+    if (at == p) continue;
+    e->next_begun[id] = e->begins_at[at];
+    e->begins_at[at] = id + 1;
+  }
+}
+
+/* The ring steps that begin behind this position. */
+static void emit_begins(Emitter *e, uint32_t position) {
+  for (uint32_t at = e->begins_at[position]; at; at = e->next_begun[at - 1]) {
+    const Group *g = &e->b->fused->groups.data[at - 1];
+    AbiAction a = action_of(e, g);
+    a.kind = ABI_START;
+    add_buffer(e, &a, g->inputs[0], false);
+    add_buffer(e, &a, g->outputs[0], false);
+    VEC_PUSH(e->w->arena, &e->w->action, a);
+    e->started[at - 1] = e->w->action.len;
+  }
+}
+
 static void emit_group(Emitter *e, uint32_t id) {
   const Group *g = &e->b->fused->groups.data[id];
-  const Node *n = graph_node(e->b->fused->graph, g->node);
-  AbiAction a = {.phase = n->phase,
-                 .name = action_name(e, g),
-                 .source = source_text(e, n->span),
-                 .mesh = image_mesh(e->w, block_mesh(e->b, g)),
-                 .buffers = e->w->buffer.len,
-                 .args = e->w->arg.len};
+  AbiAction a = action_of(e, g);
   switch (g->kind) {
   case GROUP_KERNEL:
     emit_kernel(e, g, e->b->fused->kernels->kernels.data[g->kernel], &a);
@@ -414,9 +471,11 @@ void block_emit(PlanBlock *b, ImageWriter *w, BlockKind kind, const uint64_t *va
   const ProgramBlock *block = &b->program->block[kind];
   emit_settings(&e, &block->settings, p);
   emit_sources(&e, block, p);
+  find_begins(&e);
   for (uint32_t i = 0; i < b->norder; i++) {
     if (i == b->looped) p->looped = w->action.len - p->actions;
     emit_group(&e, b->order[i]);
+    emit_begins(&e, i);
   }
   p->nactions = w->action.len - p->actions;
   if (b->looped == b->norder) p->looped = p->nactions;

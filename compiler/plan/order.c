@@ -43,9 +43,17 @@ static uint32_t *last_uses(const PlanBlock *b, const uint32_t *order) {
   return last;
 }
 
+/* A step along a ring: it is begun where its value is ready (plan/emit.c) and is over where the
+ * block is used, so what stands between them runs meanwhile. */
+bool block_is_ring_step(const PlanBlock *b, const Group *g) {
+  const Node *n = graph_node(b->fused->graph, g->node);
+  return g->kind == GROUP_COLLECTIVE && n->op == OP_SEND_MESH && node_attr(n, ATTR_AXES);
+}
+
 /* May wait: computes, does not talk to others or to the world, and needs nothing that could have
  * been freed earlier. */
 static bool can_wait(const PlanBlock *b, const Group *g, uint32_t at, const uint32_t *last) {
+  if (block_is_ring_step(b, g)) return true;
   if (g->kind != GROUP_KERNEL && g->kind != GROUP_VIEW) return false;
   for (uint32_t k = 0; k < g->ninputs; k++)
     if (g->inputs[k] && last[root_of(b, g->inputs[k])] <= at) return false;

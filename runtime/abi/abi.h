@@ -164,8 +164,10 @@ typedef enum AbiActionKind {
   ABI_ACTION_NONE = 0,
   ABI_KERNEL, /* code = index in the kernel table; args: its ints; see AbiKernelFn */
   ABI_MATMUL, /* code = index in `matmul`; buffers a, b [, bias] [, addend], out */
-  ABI_PULL,   /* buffers src, dst [, src, dst ...] with from and to types: every rank pulls the
-                 blocks it lacks */
+  /* buffers src, dst [, src, dst ...] with from and to types: every rank pulls the blocks it lacks.
+   * code = 0, or 1 + the index of the START that began it */
+  ABI_PULL,
+  ABI_START,          /* buffers as those of the PULL that it begins; writes nothing */
   ABI_ALL_REDUCE,     /* buffers src, dst [, src, dst ...]; axes, code = AbiReduce */
   ABI_REDUCE_SCATTER, /* likewise */
   ABI_SLICE,   /* buffers src, dst: local copy of this rank's block of dst out of that of src */

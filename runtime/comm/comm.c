@@ -1,6 +1,8 @@
 /* What every transport shares: which reductions exist, places. */
 #include "comm/comm.h"
 
+#include <stdlib.h>
+
 bool dtm_rt_reduces(int dtype, int op) {
   if (dtype <= ABI_NONE || dtype >= ABI_DTYPE_COUNT || dtype == ABI_F8_E4M3 ||
       dtype == ABI_F8_E5M2 || op <= ABI_REDUCE_NONE || op >= ABI_REDUCE_COUNT) {
@@ -25,4 +27,9 @@ void dtm_rt_comm_place(RtComm *c, RtPlace place) {
 
 void dtm_rt_comm_tick(RtComm *c) {
   c->ops->publish(c);
+}
+
+void dtm_rt_pull_free(RtPull *pull) {
+  free(pull->state);
+  pull->state = NULL;
 }

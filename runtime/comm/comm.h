@@ -43,6 +43,13 @@ typedef struct RtPlace {
 
 typedef struct RtComm RtComm;
 
+/* A pull under way. Zero at first; dtm_rt_pull_free when its last one is over. */
+typedef struct RtPull {
+  void *state; /* the transport's */
+} RtPull;
+
+void dtm_rt_pull_free(RtPull *pull);
+
 /* `group` holds the distinct world ranks that take part, this rank among them, in the same order on
  * every member; reductions fold in that order. `src` and `dst` are byte offsets in the arena,
  * aligned to the element and the same on every rank. */
@@ -53,6 +60,14 @@ typedef struct RtCommOps {
    * of `dst` that is written may be one that a peer reads. */
   int (*pull)(RtComm *c, size_t src, size_t dst, int dtype, const RtBox *boxes, size_t nboxes,
               const int32_t *group, int32_t ngroup);
+  /* The two halves of a pull. Between them the rank goes on with other work and other operations;
+   * `src` stays as it is, `dst` is not touched before the second. Every member calls both, with the
+   * same arguments. The first waits for nobody on one machine, and over MPI for the members to be
+   * there, not for the data. */
+  int (*pull_start)(RtComm *c, size_t src, int dtype, const RtBox *boxes, size_t nboxes,
+                    const int32_t *group, int32_t ngroup, RtPull *pull);
+  int (*pull_finish)(RtComm *c, size_t src, size_t dst, int dtype, const RtBox *boxes,
+                     size_t nboxes, const int32_t *group, int32_t ngroup, RtPull *pull);
   /* dst = reduction over the group of `count` elements at src; src == dst is fine, other overlap is
    * not. Results are bit-equal on all ranks and depend on neither chunking nor threads. bf16 and
    * f16 accumulate in f32 and round once. count may be 0. */

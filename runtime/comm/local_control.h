@@ -74,6 +74,10 @@ uint64_t local_now(void);
 
 /* local_sync.c */
 int local_barrier(RtComm *c, const int32_t *group, int32_t ngroup);
+/* A barrier in two halves: targets[ngroup] says what the second waits for. Barriers may come
+ * between. */
+void local_arrive(RtComm *c, const int32_t *group, int32_t ngroup, uint32_t *targets);
+int local_wait(RtComm *c, const int32_t *group, int32_t ngroup, const uint32_t *targets);
 int local_agree(RtComm *c, uint32_t flags, uint32_t *all);
 int local_broadcast_host(RtComm *c, void *data, size_t n, int32_t root);
 void local_wake_all(LocalControl *k);
@@ -84,6 +88,10 @@ int local_watch(LocalComm *c, int32_t peer, uint64_t since);
 /* local_ops.c */
 int local_pull(RtComm *c, size_t src, size_t dst, int dtype, const RtBox *boxes, size_t nboxes,
                const int32_t *group, int32_t ngroup);
+int local_pull_start(RtComm *c, size_t src, int dtype, const RtBox *boxes, size_t nboxes,
+                     const int32_t *group, int32_t ngroup, RtPull *pull);
+int local_pull_finish(RtComm *c, size_t src, size_t dst, int dtype, const RtBox *boxes,
+                      size_t nboxes, const int32_t *group, int32_t ngroup, RtPull *pull);
 int local_all_reduce(RtComm *c, size_t src, size_t dst, size_t count, int dtype, int op,
                      const int32_t *group, int32_t ngroup);
 int local_reduce_scatter(RtComm *c, size_t src, size_t dst, int dtype, int op, const RtBox *boxes,

@@ -6,19 +6,53 @@
 #include "comm/reduce.h"
 #include "comm/errors.h"
 
-int local_pull(RtComm *comm, size_t src, size_t dst, int dtype, const RtBox *boxes, size_t nboxes,
-               const int32_t *group, int32_t ngroup) {
+#include <stdlib.h>
+
+static void copy_boxes(RtComm *comm, size_t src, size_t dst, int dtype, const RtBox *boxes,
+                       size_t nboxes) {
   LocalComm *c = local_of(comm);
   size_t element = abi_dtype_bytes((uint32_t)dtype);
-  int error = local_barrier(comm, group, ngroup);
-  if (error) {
-    return error;
-  }
   bool stream = dtm_boxes_bytes(boxes, nboxes, element) >= RT_STREAM_BYTES;
   for (size_t i = 0; i < nboxes; i++) {
     dtm_box_copy(comm->arena + dst, local_arena(c, boxes[i].peer) + src, &boxes[i], element, stream,
                  comm->threads);
   }
+}
+
+int local_pull(RtComm *comm, size_t src, size_t dst, int dtype, const RtBox *boxes, size_t nboxes,
+               const int32_t *group, int32_t ngroup) {
+  int error = local_barrier(comm, group, ngroup);
+  if (error) {
+    return error;
+  }
+  copy_boxes(comm, src, dst, dtype, boxes, nboxes);
+  return local_barrier(comm, group, ngroup);
+}
+
+/* State: the arrivals that the second half waits for. */
+int local_pull_start(RtComm *comm, size_t src, int dtype, const RtBox *boxes, size_t nboxes,
+                     const int32_t *group, int32_t ngroup, RtPull *pull) {
+  (void)src;
+  (void)dtype;
+  (void)boxes;
+  (void)nboxes;
+  if (!pull->state) {
+    pull->state = malloc((size_t)ngroup * sizeof(uint32_t));
+  }
+  if (!pull->state) {
+    return dtm_rt_fail(comm, RT_DEVICE, "out of memory in a transfer between ranks");
+  }
+  local_arrive(comm, group, ngroup, pull->state);
+  return 0;
+}
+
+int local_pull_finish(RtComm *comm, size_t src, size_t dst, int dtype, const RtBox *boxes,
+                      size_t nboxes, const int32_t *group, int32_t ngroup, RtPull *pull) {
+  int error = local_wait(comm, group, ngroup, pull->state);
+  if (error) {
+    return error;
+  }
+  copy_boxes(comm, src, dst, dtype, boxes, nboxes);
   return local_barrier(comm, group, ngroup);
 }
 

@@ -185,6 +185,8 @@ static void local_destroy(RtComm *comm, int status) {
 static const RtCommOps local_ops = {
     .name = "local",
     .pull = local_pull,
+    .pull_start = local_pull_start,
+    .pull_finish = local_pull_finish,
     .all_reduce = local_all_reduce,
     .reduce_scatter = local_reduce_scatter,
     .barrier = local_barrier,

@@ -74,9 +74,9 @@ static int wait_asleep(LocalComm *c, int32_t peer, const _Atomic uint32_t *count
   return error;
 }
 
-static int wait_for(LocalComm *c, int32_t peer) {
+/* Until the peer has entered as many barriers with this rank as `target`. */
+static int wait_for(LocalComm *c, int32_t peer, uint32_t target) {
   const _Atomic uint32_t *count = local_count(c->control, peer, c->base.rank);
-  uint32_t target = c->arrived[peer];
   for (int i = 0; c->spin && i < SPINS; i++) {
     if (reached(count, target)) {
       return 0;
@@ -92,7 +92,7 @@ static int wait_for(LocalComm *c, int32_t peer) {
   return wait_asleep(c, peer, count, target);
 }
 
-int local_barrier(RtComm *comm, const int32_t *group, int32_t ngroup) {
+static void arrive(RtComm *comm, const int32_t *group, int32_t ngroup) {
   LocalComm *c = local_of(comm);
   LocalControl *k = c->control;
   int32_t me = comm->rank;
@@ -109,12 +109,32 @@ int local_barrier(RtComm *comm, const int32_t *group, int32_t ngroup) {
       slot_wake(peer);
     }
   }
+}
+
+void local_arrive(RtComm *comm, const int32_t *group, int32_t ngroup, uint32_t *targets) {
+  arrive(comm, group, ngroup);
   for (int32_t i = 0; i < ngroup; i++) {
-    if (group[i] != me) {
-      int error = wait_for(c, group[i]);
-      if (error) {
-        return error;
-      }
+    targets[i] = local_of(comm)->arrived[group[i]];
+  }
+}
+
+int local_wait(RtComm *comm, const int32_t *group, int32_t ngroup, const uint32_t *targets) {
+  for (int32_t i = 0; i < ngroup; i++) {
+    int error = group[i] == comm->rank ? 0 : wait_for(local_of(comm), group[i], targets[i]);
+    if (error) {
+      return error;
+    }
+  }
+  return 0;
+}
+
+int local_barrier(RtComm *comm, const int32_t *group, int32_t ngroup) {
+  LocalComm *c = local_of(comm);
+  arrive(comm, group, ngroup);
+  for (int32_t i = 0; i < ngroup; i++) {
+    int error = group[i] == comm->rank ? 0 : wait_for(c, group[i], c->arrived[group[i]]);
+    if (error) {
+      return error;
     }
   }
   return 0;

@@ -74,6 +74,8 @@ static void mpi_destroy(RtComm *comm, int status) {
 static const RtCommOps mpi_ops = {
     .name = "mpi",
     .pull = mpi_pull,
+    .pull_start = mpi_pull_start,
+    .pull_finish = mpi_pull_finish,
     .all_reduce = mpi_all_reduce,
     .reduce_scatter = mpi_reduce_scatter,
     .barrier = mpi_barrier,

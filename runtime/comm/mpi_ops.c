@@ -97,14 +97,13 @@ static int serve(MpiComm *c, int32_t peer, size_t src, size_t element, Request *
   return mpi_send(c, peer, TAG_DATA, request->packed, total);
 }
 
-/* Boxes wanted of each member (lists[g], counts[g]) arrive packed, member after member, at
- * `packed`; those of this rank itself are packed by this call. Returns after every member was
- * served. */
-static int fetch(MpiComm *c, size_t src, size_t element, const RtBox *const *lists,
-                 const size_t *counts, unsigned char *packed, const int32_t *group,
-                 int32_t ngroup) {
-  Request *requests = calloc((size_t)ngroup, sizeof *requests);
-  int error = requests ? 0 : dtm_rt_fail(&c->base, RT_DEVICE, "out of memory");
+/* Asks for the boxes wanted of each member (lists[g], counts[g]), which arrive packed, member after
+ * member, at `packed` when mpi_wait returns; those of this rank itself are packed by this call.
+ * Returns when it has heard what every member wants of this rank, and sends it. */
+static int fetch_start(MpiComm *c, size_t src, size_t element, const RtBox *const *lists,
+                       const size_t *counts, unsigned char *packed, const int32_t *group,
+                       int32_t ngroup, Request *requests) {
+  int error = 0;
   for (int32_t g = 0; g < ngroup && !error; g++) {
     if (group[g] != c->base.rank) {
       error = mpi_send(c, group[g], TAG_BOXES, lists[g], counts[g] * sizeof(RtBox));
@@ -125,48 +124,113 @@ static int fetch(MpiComm *c, size_t src, size_t element, const RtBox *const *lis
       error = serve(c, group[g], src, element, &requests[g]);
     }
   }
-  if (!error) {
-    error = mpi_wait(c);
-  }
-  /* After a failure the job is aborted: buffers of messages under way stay. */
-  for (int32_t g = 0; g < ngroup && requests && !error; g++) {
+  return error;
+}
+
+static void free_requests(Request *requests, int32_t ngroup) {
+  for (int32_t g = 0; g < ngroup && requests; g++) {
     free(requests[g].boxes);
     free(requests[g].packed);
   }
   free(requests);
+}
+
+/* Both halves: returns when all has arrived and every member was served. */
+static int fetch(MpiComm *c, size_t src, size_t element, const RtBox *const *lists,
+                 const size_t *counts, unsigned char *packed, const int32_t *group,
+                 int32_t ngroup) {
+  Request *requests = calloc((size_t)ngroup, sizeof *requests);
+  int error = requests
+                  ? fetch_start(c, src, element, lists, counts, packed, group, ngroup, requests)
+                  : dtm_rt_fail(&c->base, RT_DEVICE, "out of memory");
+  if (!error) {
+    error = mpi_wait(c);
+  }
+  /* After a failure the job is aborted: buffers of messages under way stay. */
+  if (!error) {
+    free_requests(requests, ngroup);
+  }
   return error;
+}
+
+/* A pull under way. */
+typedef struct MpiPull {
+  RtBox *sorted; /* the boxes by member */
+  const RtBox **lists;
+  size_t *counts, filled;
+  unsigned char *packed;
+  Request *requests;
+} MpiPull;
+
+static void free_pull(MpiPull *p, int32_t ngroup) {
+  free_requests(p->requests, ngroup);
+  free(p->sorted);
+  free(p->lists);
+  free(p->counts);
+  free(p->packed);
+}
+
+static int sort_boxes(MpiPull *p, const RtBox *boxes, size_t nboxes, const int32_t *group,
+                      size_t n) {
+  p->sorted = malloc((nboxes ? nboxes : 1) * sizeof *p->sorted);
+  p->lists = malloc(n * sizeof *p->lists);
+  p->counts = calloc(n, sizeof *p->counts);
+  p->requests = calloc(n, sizeof *p->requests);
+  if (!p->sorted || !p->lists || !p->counts || !p->requests) {
+    return -1;
+  }
+  for (size_t g = 0; g < n; g++) {
+    p->lists[g] = p->sorted + p->filled;
+    for (size_t i = 0; i < nboxes; i++) {
+      if (boxes[i].peer == group[g]) {
+        p->sorted[p->filled++] = boxes[i];
+        p->counts[g]++;
+      }
+    }
+  }
+  return 0;
+}
+
+int mpi_pull_start(RtComm *comm, size_t src, int dtype, const RtBox *boxes, size_t nboxes,
+                   const int32_t *group, int32_t ngroup, RtPull *pull) {
+  MpiComm *c = mpi_of(comm);
+  size_t element = abi_dtype_bytes((uint32_t)dtype);
+  MpiPull *p = calloc(1, sizeof *p);
+  pull->state = p;
+  if (p) {
+    p->packed = malloc(dtm_boxes_bytes(boxes, nboxes, element) + 1);
+  }
+  if (!p || !p->packed || sort_boxes(p, boxes, nboxes, group, (size_t)ngroup)) {
+    return dtm_rt_fail(comm, RT_DEVICE, "out of memory in a transfer between ranks");
+  }
+  return fetch_start(c, src, element, p->lists, p->counts, p->packed, group, ngroup, p->requests);
+}
+
+/* Whatever else is under way is waited for too. */
+int mpi_pull_finish(RtComm *comm, size_t src, size_t dst, int dtype, const RtBox *boxes,
+                    size_t nboxes, const int32_t *group, int32_t ngroup, RtPull *pull) {
+  MpiPull *p = pull->state;
+  (void)src;
+  (void)boxes;
+  (void)nboxes;
+  (void)group;
+  int error = mpi_wait(mpi_of(comm));
+  if (error) {
+    return error;
+  }
+  unpack(comm->arena + dst, p->packed, p->sorted, p->filled, abi_dtype_bytes((uint32_t)dtype),
+         comm->threads);
+  free_pull(p, ngroup);
+  dtm_rt_pull_free(pull);
+  return 0;
 }
 
 int mpi_pull(RtComm *comm, size_t src, size_t dst, int dtype, const RtBox *boxes, size_t nboxes,
              const int32_t *group, int32_t ngroup) {
-  MpiComm *c = mpi_of(comm);
-  size_t element = abi_dtype_bytes((uint32_t)dtype), n = (size_t)ngroup;
-  RtBox *sorted = malloc((nboxes ? nboxes : 1) * sizeof *sorted);
-  const RtBox **lists = malloc(n * sizeof *lists);
-  size_t *counts = calloc(n, sizeof *counts);
-  int error = sorted && lists && counts
-                  ? mpi_scratch(c, dtm_boxes_bytes(boxes, nboxes, element))
-                  : dtm_rt_fail(comm, RT_DEVICE, "out of memory in a transfer between ranks");
-  size_t filled = 0;
-  for (size_t g = 0; g < n && !error; g++) {
-    lists[g] = sorted + filled;
-    for (size_t i = 0; i < nboxes; i++) {
-      if (boxes[i].peer == group[g]) {
-        sorted[filled++] = boxes[i];
-        counts[g]++;
-      }
-    }
-  }
-  if (!error) {
-    error = fetch(c, src, element, lists, counts, c->scratch, group, ngroup);
-  }
-  if (!error) {
-    unpack(comm->arena + dst, c->scratch, sorted, filled, element, comm->threads);
-    free(sorted); /* else still being sent */
-  }
-  free(lists);
-  free(counts);
-  return error;
+  RtPull pull = {0};
+  int error = mpi_pull_start(comm, src, dtype, boxes, nboxes, group, ngroup, &pull);
+  return error ? error
+               : mpi_pull_finish(comm, src, dst, dtype, boxes, nboxes, group, ngroup, &pull);
 }
 
 static int check_reduction(RtComm *comm, int dtype, int op) {

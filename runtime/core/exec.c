@@ -25,6 +25,7 @@ typedef struct Prepared {
   int64_t tasks, work;
   Matmul *matmul;
   Moves moves;
+  RtPull pull; /* START: until its PULL is over */
   LibCall *library;
 } Prepared;
 
@@ -127,8 +128,8 @@ static int prepare_matmul(Exec *x, const AbiAction *a, Prepared *p) {
 }
 
 static int is_move(uint32_t kind) {
-  return kind == ABI_PULL || kind == ABI_ALL_REDUCE || kind == ABI_REDUCE_SCATTER ||
-         kind == ABI_SLICE || kind == ABI_FILL || kind == ABI_COPY;
+  return kind == ABI_START || kind == ABI_PULL || kind == ABI_ALL_REDUCE ||
+         kind == ABI_REDUCE_SCATTER || kind == ABI_SLICE || kind == ABI_FILL || kind == ABI_COPY;
 }
 
 static int in_mesh(const Exec *x, uint32_t mesh) {
@@ -138,7 +139,7 @@ static int in_mesh(const Exec *x, uint32_t mesh) {
 /* A transfer between meshes concerns the ranks of both; all else those of one. */
 static int takes_part(const Exec *x, const AbiAction *a) {
   if (in_mesh(x, a->mesh)) return 1;
-  if (a->kind != ABI_PULL) return 0;
+  if (a->kind != ABI_PULL && a->kind != ABI_START) return 0;
   const AbiBuffer *b = &x->image->buffer[a->buffers];
   return in_mesh(x, x->image->type[b[0].type].mesh) || in_mesh(x, x->image->type[b[1].type].mesh);
 }
@@ -192,6 +193,7 @@ void dtm_rt_exec_close(Exec *x) {
   for (uint64_t i = 0; x->actions && i < x->image->action_count; i++) {
     dtm_rt_matmul_free(x->actions[i].matmul);
     dtm_rt_moves_free(&x->actions[i].moves);
+    dtm_rt_pull_free(&x->actions[i].pull);
     free(x->actions[i].library);
   }
   dtm_rt_matmul_close(x->matmul);
@@ -261,7 +263,13 @@ static int run_action(const Exec *x, uint32_t i, const ExecHooks *hooks) {
   case ABI_MATMUL:
     if (dtm_rt_matmul_run(p->matmul, &error)) return dtm_rt_fail(c, RT_INTERNAL, "%s", error);
     return 0;
+  case ABI_START:
+    return c->ops->pull_start(c, b[0].offset, (int)m->dtype, m->boxes, m->nboxes, m->group,
+                              m->ngroup, &x->actions[i].pull);
   case ABI_PULL:
+    if (a->code)
+      return c->ops->pull_finish(c, b[0].offset, b[1].offset, (int)m->dtype, m->boxes, m->nboxes,
+                                 m->group, m->ngroup, &x->actions[a->code - 1].pull);
     return c->ops->pull(c, b[0].offset, b[1].offset, (int)m->dtype, m->boxes, m->nboxes, m->group,
                         m->ngroup);
   case ABI_ALL_REDUCE:
@@ -289,7 +297,8 @@ static int run_action(const Exec *x, uint32_t i, const ExecHooks *hooks) {
 
 static const char *category(uint32_t kind) {
   if (kind == ABI_MATMUL) return "matmul";
-  if (kind == ABI_PULL || kind == ABI_ALL_REDUCE || kind == ABI_REDUCE_SCATTER) return "collective";
+  if (kind == ABI_START || kind == ABI_PULL || kind == ABI_ALL_REDUCE || kind == ABI_REDUCE_SCATTER)
+    return "collective";
   return kind == ABI_INPUT ? "data" : "kernel";
 }
 

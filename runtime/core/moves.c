@@ -162,7 +162,8 @@ static int find_members(const Image *image, const AbiAction *action, int32_t ran
     if (i == 0 && (src.mesh == dst.mesh ? find_group(image, &dst, action->axes, m)
                                         : find_neighbours(image, &src, &dst, rank, m)))
       return -1;
-    if (action->kind == ABI_PULL ? add_pull(image, &src, &dst, m) : add_scatter(&src, &dst, m))
+    if (action->kind == ABI_REDUCE_SCATTER ? add_scatter(&src, &dst, m)
+                                           : add_pull(image, &src, &dst, m))
       return -1;
     int64_t src_at = (int64_t)(first[i].offset - first[0].offset) / element;
     int64_t dst_at = (int64_t)(first[i + 1].offset - first[1].offset) / element;
@@ -221,6 +222,7 @@ int dtm_rt_moves_find(const Image *image, const AbiAction *action, int32_t rank,
   const End dst = end_of(image, &image->buffer[action->buffers + 1], rank);
   *m = (Moves){.dtype = src.type->dtype};
   switch ((AbiActionKind)action->kind) {
+  case ABI_START:
   case ABI_PULL:
   case ABI_REDUCE_SCATTER:
     return find_members(image, action, rank, m);

@@ -26,7 +26,7 @@ typedef struct Moves {
   uint32_t dtype;
 } Moves;
 
-/* For an action of kind PULL, ALL_REDUCE, REDUCE_SCATTER, SLICE, FILL or COPY whose mesh this rank
+/* For an action of kind START, PULL, ALL_REDUCE, REDUCE_SCATTER, SLICE, FILL or COPY whose mesh this rank
  * (world rank) is in. 0, or -1 when memory is short. */
 int dtm_rt_moves_find(const Image *image, const AbiAction *action, int32_t rank, Moves *out);
 void dtm_rt_moves_free(Moves *moves);

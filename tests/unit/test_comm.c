@@ -563,6 +563,74 @@ START_TEST(barriers) {
 }
 END_TEST
 
+/* --- Pulls in two halves --- */
+
+/* Blocks of different lengths go round the ring two at a time: begun, then in every second step
+ * other operations with neighbours and with all, then finished. Step s is on its way while step s -
+ * 1 is read. */
+static void ring_body(RtComm *c, int arg) {
+  int n = c->world, left = (c->rank + n - 1) % n, right = (c->rank + 1) % n, ngroup = 0;
+  int32_t group[3], everyone[MAX_RANKS];
+  for (int32_t r = 0; r < n; r++) {
+    everyone[r] = r;
+    if (r == c->rank || r == left || r == right) group[ngroup++] = r;
+  }
+  enum { LANES = 2 };
+  static RtPull pulls[LANES];
+  static const size_t lane = DST / 4;
+  size_t at = 0; /* the half of a lane that holds the block at hand */
+  int owner = c->rank;
+  for (int l = 0; l < LANES; l++)
+    for (int64_t i = 0; i < arg + owner; i++)
+      fill(c->arena + SRC + (size_t)l * lane + (size_t)i * 4, ABI_I32, owner, i, l);
+  for (int s = 0; s < 2 * n; s++) {
+    size_t to = at ? 0 : lane / 2;
+    /* every holder adds to a block before it goes on, late on some ranks */
+    usleep((unsigned)((c->rank * 7 + s * 3) % 4) * 500);
+    for (size_t l = 0; l < LANES; l++)
+      for (int64_t i = 0; i < arg + owner; i++) {
+        int32_t v;
+        memcpy(&v, c->arena + SRC + l * lane + at + (size_t)i * 4, 4);
+        v++;
+        memcpy(c->arena + SRC + l * lane + at + (size_t)i * 4, &v, 4);
+      }
+    RtBox box = {.peer = left, .ndims = 1, .src_stride = {1}, .dst_stride = {1}};
+    box.extent[0] = arg + (owner + n - 1) % n;
+    for (size_t l = 0; l < LANES; l++)
+      EXPECT(
+          !c->ops->pull_start(c, SRC + l * lane + at, ABI_I32, &box, 1, group, ngroup, &pulls[l]),
+          "start");
+    if (s % 2) {
+      int32_t mine = c->rank, sum = 0;
+      memcpy(c->arena + DST, &mine, 4);
+      EXPECT(!c->ops->all_reduce(c, DST, DST, 1, ABI_I32, ABI_SUM, everyone, n), "all-reduce");
+      memcpy(&sum, c->arena + DST, 4);
+      EXPECT(sum == n * (n - 1) / 2, "sum %d", (int)sum);
+      EXPECT(!c->ops->barrier(c, group, ngroup), "barrier");
+    }
+    for (size_t l = 0; l < LANES; l++)
+      EXPECT(!c->ops->pull_finish(c, SRC + l * lane + at, SRC + l * lane + to, ABI_I32, &box, 1,
+                                  group, ngroup, &pulls[l]),
+             "finish");
+    owner = (owner + n - 1) % n;
+    at = to;
+    for (int l = 0; l < LANES; l++)
+      for (int64_t i = 0; i < arg + owner; i++) {
+        int32_t want;
+        fill(&want, ABI_I32, owner, i, l);
+        want += s + 1;
+        EXPECT(memcmp(c->arena + SRC + (size_t)l * lane + at + (size_t)i * 4, &want, 4) == 0,
+               "step %d, element %lld of the block of rank %d", s, (long long)i, owner);
+      }
+  }
+  for (int l = 0; l < LANES; l++) dtm_rt_pull_free(&pulls[l]);
+}
+
+START_TEST(ring) {
+  for (int world = 2; world <= MAX_RANKS; world++) run_ranks(world, 1, ring_body, _i ? 5000 : 1);
+}
+END_TEST
+
 /* --- The same over MPI -------------------------------------------------------------------------
  */
 
@@ -585,6 +653,8 @@ static int mpi_rank(void) {
   reduce_scatter_large_body(c, 0);
   pull_body(c, ABI_F32);
   pull_body(c, ABI_U8);
+  ring_body(c, 1);
+  ring_body(c, 5000);
   for (int rows = 0; rows < 8; rows++) {
     all_gather_body(c, rows);
   }
@@ -609,6 +679,7 @@ int main(void) {
   tcase_add_loop_test(tc, all_reduce_large, 0, 3);
   tcase_add_loop_test(tc, pull, 0, 4);
   tcase_add_test(tc, all_gather);
+  tcase_add_loop_test(tc, ring, 0, 2);
   tcase_add_loop_test(tc, reduce_scatter, 1, MAX_RANKS + 1);
   tcase_add_test(tc, reduce_scatter_large);
   suite_add_tcase(suite, tc);
