@@ -8,6 +8,10 @@ ValueId vjp_attention(Grad *d, Node n, uint32_t i, ValueId g) {
   uint32_t count = 6;
   if (i > 2) return 0;
   for (uint32_t k = 3; k < n.noperands; k++) operands[count++] = n.operands[k];
-  ValueId dq = grad_add(d, OP_ATTENTION_BACKWARD, operands, count, n.attrs, n.nattrs);
+  Attr attrs[ATTR_COUNT];
+  uint32_t nattrs = 0;
+  for (uint32_t k = 0; k < n.nattrs; k++)
+    if (op_info(OP_ATTENTION_BACKWARD)->attrs >> n.attrs[k].key & 1) attrs[nattrs++] = n.attrs[k];
+  ValueId dq = grad_add(d, OP_ATTENTION_BACKWARD, operands, count, attrs, nattrs);
   return dq + i;
 }

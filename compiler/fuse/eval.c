@@ -81,8 +81,8 @@ static KRef natural_place(Lower *l, KRef place, int64_t extent, int64_t ranks) {
   KRef at = point2(l, OP_FLOOR_DIV, place, piece), off = point2(l, OP_REMAINDER, place, piece);
   KRef head = point2(l, OP_FLOOR_DIV, at, two);
   KRef tail = point2(l, OP_SUB, sym_value(l, constant(l->f, 2 * ranks - 1)), head);
-  KRef is_head = point2(l, OP_EQ, point2(l, OP_REMAINDER, at, two), integer(l, 0));
-  KRef natural = kb_point(&l->b, OP_WHERE, is_head, head, tail);
+  KRef odd = point2(l, OP_REMAINDER, at, two), one = integer(l, 1);
+  KRef natural = kb_point(&l->b, OP_WHERE, point2(l, OP_EQ, odd, one), tail, head);
   return point2(l, OP_ADD, point2(l, OP_MUL, natural, piece), off);
 }
 

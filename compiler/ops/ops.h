@@ -126,6 +126,7 @@ typedef enum TypeRule {
   X(ROLE, "role", STRING)                                                                          \
   X(CAUSAL, "causal", BOOL)                                                                        \
   X(SCALE, "scale", FLOAT)                                                                         \
+  X(RING, "ring", STRING)                                                                          \
   X(SINGLE, "single", BOOL)
 
 typedef enum AttrKey {

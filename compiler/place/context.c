@@ -13,9 +13,13 @@
  */
 #include "place/context.h"
 
+#include <string.h>
+
 #include "infer/infer.h"
+#include "place/place.h"
 
 typedef struct Opening {
+  const Program *program;
   Graph *g;
   DiagSink sink; /* stays empty: every node is legal by construction */
   const Node *at;
@@ -42,7 +46,8 @@ bool context_opens(const Graph *g, NodeId id) {
   if (n->op == OP_OUTPUT) return is_balanced(value_type(g, n->operands[0]));
   if (n->op != OP_ATTENTION) return false;
   const TensorType *k = value_type(g, n->operands[1]);
-  return context_axes(k, k->rank - 2, CONTEXT_ULYSSES) != 0 || wants_positions(g, n);
+  return context_axes(k, k->rank - 2, CONTEXT_ULYSSES) || wants_positions(g, n) ||
+         (context_axes(k, k->rank - 2, CONTEXT_RING) && !node_attr(n, ATTR_RING));
 }
 
 /* The mesh dim leaves the sequence; it goes to dim `to`, innermost, unless that is < 0. */
@@ -85,6 +90,19 @@ static bool groups_together(Arena *scratch, const Node *n, const TensorType *typ
   return result.status == INFER_OK;
 }
 
+/* What a reader of this stage wants to know of a ring: "ring_cp: k and v sent on 3 times, 1.5 MiB
+ * received". NULL without one. */
+static const char *ring_text(const Opening *o, const TensorType *k, const TensorType *v) {
+  uint32_t axes = context_axes(k, k->rank - 2, CONTEXT_RING), a = 0;
+  if (!axes) return NULL;
+  while (!(axes >> a & 1)) a++;
+  int64_t times = k->mesh->size[a] - 1, bytes = type_local_bytes(k) + type_local_bytes(v);
+  const char *text = arena_printf(o->g->arena, "%s: k and v sent on %lld time%s, %s received",
+                                  k->mesh->axis[a], (long long)times, times == 1 ? "" : "s",
+                                  bytes_print(o->g->arena, times * bytes));
+  return intern(o->program->names, text);
+}
+
 /* An output is the whole value in its natural order. */
 static void open_output(Opening *o, GraphMap *map) {
   const Node *n = o->at;
@@ -117,8 +135,13 @@ static void open_attention(Opening *o, Arena *scratch, GraphMap *map) {
     operands[count++] = positions(o, &types[0]);
     operands[count++] = positions(o, &types[1]);
   }
-  NodeId inner = infer_add(o->g, &o->sink, OP_ATTENTION, operands, count, n->attrs, n->nattrs,
-                           n->span, NULL, n->scope);
+  Attr attrs[ATTR_COUNT];
+  uint32_t nattrs = n->nattrs;
+  const char *ring = ring_text(o, &types[1], &types[2]);
+  memcpy(attrs, n->attrs, nattrs * sizeof *attrs);
+  if (ring) attrs[nattrs++] = ATTR_S(RING, ring);
+  NodeId inner = infer_add(o->g, &o->sink, OP_ATTENTION, operands, count, attrs, nattrs, n->span,
+                           NULL, n->scope);
   for (uint32_t i = 0; i < n->nresults; i++) {
     ValueId v = node_result(graph_node(o->g, inner), i), old = node_result(n, i);
     const char *name = graph_value(map->from, old)->name;
@@ -130,7 +153,7 @@ static void open_attention(Opening *o, Arena *scratch, GraphMap *map) {
 
 void context_open(Arena *scratch, const Program *program, GraphMap *map, NodeId id) {
   const Node n = *graph_node(map->from, id);
-  Opening o = {.g = map->to, .at = &n};
+  Opening o = {.program = program, .g = map->to, .at = &n};
   diag_init(&o.sink, scratch, program->sources);
   if (n.op == OP_OUTPUT)
     open_output(&o, map);

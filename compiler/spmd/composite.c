@@ -169,23 +169,25 @@ static ValueId balance(Lowering *l) {
   TensorType t = {.dtype = DT_I64, .rank = 1, .shape = {r.shape[dim]}, .mesh = r.mesh};
   const Attr attrs[] = {ATTR_T(TYPE, &t), ATTR_I(DIM, 0)};
   ValueId place = spmd_emit(l, OP_IOTA, NULL, 0, attrs, 2, &t);
-#define NUMBER(v) spmd_const(l, DT_I64, t.mesh, (double)(v))
-#define OF(op, a, b) spmd_binary(l, op, &t, a, b)
-  ValueId piece = NUMBER(t.shape[0] / (2 * ranks)), two = NUMBER(2);
-  ValueId at = OF(OP_FLOOR_DIV, place, piece), off = OF(OP_REMAINDER, place, piece), head, tail;
-  ValueId is_head, last = NUMBER(2 * ranks - 1);
+  /* Where two nodes are made, one is named first: C leaves the order of arguments open. */
+  ValueId piece = spmd_const(l, DT_I64, t.mesh, (double)(t.shape[0] / (2 * ranks)));
+  ValueId one = spmd_const(l, DT_I64, t.mesh, 1), two = spmd_const(l, DT_I64, t.mesh, 2);
+  ValueId last = spmd_const(l, DT_I64, t.mesh, (double)(2 * ranks - 1));
+  ValueId at = spmd_binary(l, OP_FLOOR_DIV, &t, place, piece);
+  ValueId off = spmd_binary(l, OP_REMAINDER, &t, place, piece), is_tail, head, tail;
   if (back) {
-    is_head = OF(OP_LT, at, NUMBER(ranks));
-    head = OF(OP_MUL, two, at);
-    tail = OF(OP_ADD, OF(OP_MUL, two, OF(OP_SUB, last, at)), NUMBER(1));
+    ValueId middle = spmd_const(l, DT_I64, t.mesh, (double)ranks);
+    is_tail = spmd_binary(l, OP_GE, &t, at, middle);
+    head = spmd_binary(l, OP_MUL, &t, two, at);
+    tail = spmd_binary(l, OP_MUL, &t, two, spmd_binary(l, OP_SUB, &t, last, at));
+    tail = spmd_binary(l, OP_ADD, &t, tail, one);
   } else {
-    is_head = OF(OP_EQ, OF(OP_REMAINDER, at, two), NUMBER(0));
-    head = OF(OP_FLOOR_DIV, at, two);
-    tail = OF(OP_SUB, last, head);
+    is_tail = spmd_binary(l, OP_EQ, &t, spmd_binary(l, OP_REMAINDER, &t, at, two), one);
+    head = spmd_binary(l, OP_FLOOR_DIV, &t, at, two);
+    tail = spmd_binary(l, OP_SUB, &t, last, head);
   }
-  ValueId index = OF(OP_ADD, OF(OP_MUL, spmd_where(l, &t, is_head, head, tail), piece), off);
-#undef NUMBER
-#undef OF
+  ValueId other = spmd_where(l, &t, is_tail, tail, head);
+  ValueId index = spmd_binary(l, OP_ADD, &t, spmd_binary(l, OP_MUL, &t, other, piece), off);
   return spmd_emit(l, OP_INDEX_SELECT, (const ValueId[]){x, index}, 2, (Attr[]){ATTR_I(DIM, dim)},
                    1, &r);
 }

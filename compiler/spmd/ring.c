@@ -76,21 +76,30 @@ static ValueId column(Lowering *l, ValueId v) {
   return spmd_emit(l, OP_UNSQUEEZE, &v, 1, (Attr[]){ATTR_I(DIM, dim)}, 1, &t);
 }
 
+/* Where two nodes are made, one is named first: C leaves the order of arguments open. */
+
+/* `v`, and 0 in place of what is not finite. */
+static ValueId finite(Lowering *l, ValueId v) {
+  const TensorType t = *spmd_type(l, v);
+  ValueId is = spmd_unary(l, OP_ISFINITE, &t, v), zero = spmd_const(l, t.dtype, t.mesh, 0);
+  return spmd_where(l, &t, is, v, zero);
+}
+
+/* exp(a - b) */
+static ValueId exp_of(Lowering *l, ValueId a, ValueId b) {
+  const TensorType t = *spmd_type(l, a);
+  return spmd_unary(l, OP_EXP, &t, spmd_binary(l, OP_SUB, &t, a, b));
+}
+
 /* exp(a - l), and 0 where l is -inf. */
 static ValueId share(Lowering *l, ValueId a, ValueId log_sum) {
-  const TensorType t = *spmd_type(l, a);
-  ValueId any = spmd_unary(l, OP_ISFINITE, &t, log_sum);
-  ValueId shift = spmd_where(l, &t, any, log_sum, spmd_const(l, t.dtype, t.mesh, 0));
-  return column(l, spmd_unary(l, OP_EXP, &t, spmd_binary(l, OP_SUB, &t, a, shift)));
+  return column(l, exp_of(l, a, finite(l, log_sum)));
 }
 
 static ValueId log_of_both(Lowering *l, ValueId a, ValueId b) {
   const TensorType t = *spmd_type(l, a);
-  ValueId top = spmd_binary(l, OP_MAXIMUM, &t, a, b);
-  ValueId any = spmd_unary(l, OP_ISFINITE, &t, top);
-  ValueId shift = spmd_where(l, &t, any, top, spmd_const(l, t.dtype, t.mesh, 0));
-  ValueId x = spmd_unary(l, OP_EXP, &t, spmd_binary(l, OP_SUB, &t, a, shift));
-  ValueId y = spmd_unary(l, OP_EXP, &t, spmd_binary(l, OP_SUB, &t, b, shift));
+  ValueId shift = finite(l, spmd_binary(l, OP_MAXIMUM, &t, a, b));
+  ValueId x = exp_of(l, a, shift), y = exp_of(l, b, shift);
   ValueId sum = spmd_unary(l, OP_LOG, &t, spmd_binary(l, OP_ADD, &t, x, y));
   return spmd_binary(l, OP_ADD, &t, sum, shift);
 }
