@@ -297,8 +297,10 @@ const char *op_class_rule(OpClass cls) {
   case CLASS_FUSED:
     return "A loss reduces a sharded vocabulary inside: the result is Replicate there; a sum or "
            "mean "
-           "over a sharded batch is Partial. Attention takes each query alone; keys are whole, and "
-           "ranks that cut heads of k keep the query heads that share one together.";
+           "over a sharded batch is Partial. Attention takes each query alone; keys are whole, or "
+           "cut like the queries by mesh dims named ring_cp and ulysses_cp; ranks that cut heads "
+           "of "
+           "k keep the query heads that share one together.";
   case CLASS_RANDOM:
     return "The mask depends on the global index of an element, so every placement draws the same.";
   case CLASS_FACTORY:
