@@ -360,3 +360,33 @@ void random_whole_dim(Draft *d) {
   }
   }
 }
+
+/* A value as queries [*, heads, queries, width] with keys and values of their own, whose heads are
+ * cut like those of the queries where there are as many, or whole. */
+void random_attention(Draft *d) {
+  Value v = draft_pick(d, 3, MAX_RANK);
+  int last = v.rank - 1, h = v.rank - 3, heads = v.extent[h];
+  int groups = 1 + draft_below(d, heads > 1 ? heads : 1);
+  while (heads % groups) groups--;
+  Value x = draft_lay(d, &v, 1u << last, false), y = x;
+  int extent[MAX_RANK] = {0};
+  Cut cut[MAX_RANK] = {{0}};
+  for (int i = 0; i < h; i++) {
+    extent[i] = x.extent[i];
+    cut[i] = x.cut[i];
+  }
+  extent[h] = groups;
+  extent[h + 1] = 1 + draft_below(d, 6);
+  extent[last] = x.extent[last];
+  if (groups == heads && draft_chance(d, 60)) cut[h] = x.cut[h];
+  y.extent[last] = 1 + draft_below(d, 4);
+  if (value_elements(&y) > MOST_ELEMENTS) return;
+  Value k = draft_parameter(d, v.rank, extent);
+  extent[last] = y.extent[last];
+  Value values = draft_parameter(d, v.rank, extent);
+  k = draft_lay_as(d, &k, cut);
+  values = draft_lay_as(d, &values, cut);
+  draft_define(d, y, "scaled_dot_product_attention(%s, %s, %s%s%s)", x.name, k.name, values.name,
+               draft_chance(d, 50) ? ", causal = true" : "",
+               draft_chance(d, 50) ? ", scale = 0.7" : "");
+}

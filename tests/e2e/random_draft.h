@@ -90,6 +90,7 @@ void random_pending(Draft *d);
 void random_contract(Draft *d);
 void random_reduce(Draft *d);
 void random_whole_dim(Draft *d);
+void random_attention(Draft *d);
 void random_shape(Draft *d);
 void random_move(Draft *d);
 void random_index(Draft *d);

@@ -11,7 +11,7 @@ static void operators(Draft *d, int count) {
     int weight;
   } ops[] = {{random_unary, 14},     {random_scale, 4},     {random_binary, 18},
              {random_pending, 5},    {random_contract, 18}, {random_reduce, 9},
-             {random_whole_dim, 14}, {random_shape, 11},    {random_move, 12},
+             {random_whole_dim, 14}, {random_attention, 6}, {random_shape, 11},    {random_move, 12},
              {random_index, 12},     {random_noise, 4},     {random_redistribute, 4},
              {random_loss, 3},       {random_local, 4}};
   int total = 0;
