@@ -72,9 +72,9 @@ static void collect_vars(Session *s, const Program *p, const char *name, ThingLi
     const Var *var = &p->vars.data[v];
     if (!wanted(var->name, name)) continue;
     Thing t = {.name = var->name,
-               .what = var->kind == VAR_BUFFER ? "buffer" : "parameter",
+               .what = var->kind != VAR_PARAM ? "buffer" : "parameter",
                .type = &var->type,
-               .loaded = true};
+               .loaded = var->kind != VAR_STATE};
     add_thing(s, out, t, var->span, NULL);
   }
 }

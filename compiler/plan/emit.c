@@ -267,6 +267,7 @@ static void emit_output(Emitter *e, const Group *g, const Node *n, AbiAction *a)
                            : !strcmp(role, "metric") ? ABI_METRIC
                            : !strcmp(role, "sum")    ? ABI_METRIC_SUM
                            : !strcmp(role, "count")  ? ABI_METRIC_COUNT
+                           : !strcmp(role, "text")   ? ABI_TEXT
                                                      : ABI_PRINT,
                    .type = image_type(e->w, type_of(e, g->inputs[0])),
                    .source = a->source};

@@ -164,6 +164,9 @@ static Val static_binary(Sema *s, BinaryOp op, Val a, Val b, Span span) {
 Val eval_binary(Sema *s, BinaryOp op, Val a, Val b, Span span, Span a_span, Span b_span) {
   if (a.kind == VAL_POISON || b.kind == VAL_POISON) return POISON;
   if (!val_is_tensor(a) && !val_is_tensor(b)) return static_binary(s, op, a, b, span);
+  /* an argument that may be left out: whether it is there is known at compile time */
+  bool absent = a.kind == VAL_NONE || b.kind == VAL_NONE;
+  if (absent && (op == BINARY_EQ || op == BINARY_NE)) return val_bool(op == BINARY_NE);
   /* x ** 2 is x * x: exact, and its gradient needs no logarithm. */
   Op top = tensor_op[op];
   if (op == BINARY_POW && val_is_number(b) && val_as_double(b) == 2) {

@@ -454,13 +454,14 @@ Val builtin_dropout(Sema *s, const Call *call) {
   return emit(s, OP_DROPOUT, &x, 1, attrs, 2, call->span, at);
 }
 
-/* step(): the number of the step as a scalar, for schedules. */
+/* step(): the number of the step as a scalar, for schedules and for what a step of infer adds. */
 Val builtin_step(Sema *s, const Call *call) {
   Val v[1];
   Span at[1];
   if (!bind_words(s, call, "", v, at)) return POISON;
-  if (!s->at.graph || !s->at.training) {
-    sema_error(s, DIAG_TENSOR_OUTSIDE, call->span, "step() is known in train only");
+  bool infers = s->block && s->block->kind == BLOCK_INFER;
+  if (!s->at.graph || (!s->at.training && !infers)) {
+    sema_error(s, DIAG_TENSOR_OUTSIDE, call->span, "step() is known in train and infer only");
     return POISON;
   }
   TensorType t = {.dtype = DT_I64}; /* on every mesh */

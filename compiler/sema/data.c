@@ -4,7 +4,7 @@
 
 #include "sema/elab.h"
 
-static const char *const readers[] = {"npy", "idx", "text", "bin", "raw"};
+static const char *const readers[] = {"npy", "idx", "text", "bin", "raw", "prompt"};
 
 static bool is_reader(const char *name) {
   for (size_t i = 0; i < sizeof readers / sizeof *readers; i++)
@@ -14,7 +14,7 @@ static bool is_reader(const char *name) {
 
 static void not_a_reader(Sema *s, const Stmt *stmt, Span span) {
   Diag *d = sema_error(s, DIAG_DATA, span, "data %s needs a reader", stmt->as.setting.name);
-  diag_reason(s->sink, d, "the readers are npy, idx, text, bin and raw");
+  diag_reason(s->sink, d, "the readers are npy, idx, text, bin, raw and prompt");
   diag_help(s->sink, d, (Span){0}, NULL, NULL,
             "write it as in: data %s = npy(\"train.npy\", f32[batch@dp, 784])",
             stmt->as.setting.name);
@@ -101,6 +101,12 @@ void block_data(Sema *s, Env *env, RunBlock *block, const Stmt *stmt) {
     source.type = *v[TYPE].as.type;
     ok = check_type(s, &source.type, at[TYPE]) && same_batch(s, block, &source);
     bool is_float = dtype_is_float(source.type.dtype);
+    if (strcmp(source.reader, "prompt") == 0 && (is_float || source.type.rank != 2)) {
+      sema_error(s, DIAG_DATA, at[TYPE],
+                 "a prompt is read as integers [rows, bytes at most], not %s",
+                 type_print(s->arena, &source.type));
+      ok = false;
+    }
     if (v[SCALE].kind != VAL_UNSET && !is_float) {
       sema_error(s, DIAG_DATA, at[SCALE], "scale is for floats, but %s is read as %s", name,
                  dtype_name(source.type.dtype));

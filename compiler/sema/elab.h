@@ -573,6 +573,7 @@ typedef struct RunBlock {
   VEC(Reported) reported; /* train: handed out when all settings are known */
   Samples *samples;       /* what is known of the block's values; NULL = nothing yet */
   const Stmt *optimizer;  /* evaluated last: schedules may ask for the number of steps */
+  bool prints_text;
   Span span;
 } RunBlock;
 

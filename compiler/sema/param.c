@@ -225,6 +225,7 @@ void check_file_names(Sema *s) {
   NameMap names = {0};
   for (uint32_t v = 0; v < s->program->vars.len; v++) {
     const Var *var = &s->program->vars.data[v];
+    if (var->kind == VAR_STATE) continue; /* in no file */
     const char *name = var->foreign_name ? var->foreign_name : var->name;
     const Var *old = name_map_get(&names, name);
     if (!old) {

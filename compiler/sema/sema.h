@@ -14,6 +14,7 @@
  * - "loss": the training loss, Replicate, of rank 0; name "loss".
  * - "metric": in train and infer, the value of this step, under its name.
  * - "print": any value, gathered; name is the source text.
+ * - "text": in infer, integers that are bytes of a text.
  * - "sum": where batches may be short, numerator of a metric, summed over batches by the runtime
  * ...
  * - "count": ... and divided by the sum of this output of the same name (absent: not divided).

@@ -248,6 +248,27 @@ static void print_value(Sema *s, Val v, Span span) {
   if (v.kind != VAL_POISON && block_whole(s, v, span, "what is printed", &out))
     emit_output(s, out, source_text(s, span), "print", span);
 }
+/* Bytes of a text, to be written as they come. */
+static void print_text(Sema *s, RunBlock *block, Val v, Span span) {
+  ValueId id, out;
+  if (v.kind == VAL_POISON || !as_tensor(s, v, span, "what is printed", &id)) return;
+  const TensorType *t = value_type(s->at.graph, id);
+  if (!dtype_is_integer(t->dtype) || t->rank > 2) {
+    Diag *d = sema_error(s, DIAG_VALUE_KIND, span,
+                         "print_text takes bytes: integers, one or several for each row");
+    diag_label(s->sink, d, "this is %s", type_print(s->arena, t));
+    return;
+  }
+  if (block->prints_text)
+    sema_error(s, DIAG_SETTING, span, "print_text stands twice in %s", block->name);
+  block->prints_text = true;
+  if (block_whole(s, v, span, "what is printed", &out))
+    emit_output(s, out, source_text(s, span), "text", span);
+}
+static void line_print_text(Sema *s, const Line *line) {
+  Val v = line_value(s, line);
+  if (line->expr) print_text(s, line->block, v, line->expr->span);
+}
 static void line_print(Sema *s, const Line *line) {
   Val v = line_value(s, line);
   if (line->expr) print_value(s, v, line->expr->span);
@@ -269,9 +290,10 @@ static const struct Setting {
     {"loss", line_loss, IN_TRAIN | IN_EVAL, true, false, false},
     {"metric", line_metric, IN_ALL, false, true, false},
     {"print", line_print, IN_ALL, false, false, false},
+    {"print_text", line_print_text, IN_INFER, false, false, false},
     {"optimizer", line_optimizer, IN_TRAIN, true, false, false},
     {"clip_grad_norm", line_clip, IN_TRAIN, true, false, false},
-    {"steps", line_steps, IN_TRAIN, true, false, false},
+    {"steps", line_steps, IN_TRAIN | IN_INFER, true, false, false},
     {"epochs", line_epochs, IN_TRAIN, true, false, false},
     {"shuffle", line_shuffle, IN_TRAIN, true, false, false},
     {"drop_last", line_drop_last, IN_TRAIN, true, false, false},
@@ -357,6 +379,11 @@ void block_expression(Sema *s, Env *env, RunBlock *block, const Stmt *stmt) {
       const Expr *x = e->as.call.args.data[i].value;
       print_value(s, eval(s, env, x), x->span);
     }
+    return;
+  }
+  if (strcmp(name, "print_text") == 0 && e->as.call.args.len == 1 && block->kind == BLOCK_INFER) {
+    const Expr *x = e->as.call.args.data[0].value;
+    print_text(s, block, eval(s, env, x), x->span);
     return;
   }
   if (strcmp(name, "manual_seed") == 0 && e->as.call.args.len == 1) {

@@ -44,10 +44,10 @@ static void exec_let(Sema *s, Env *env, const Stmt *stmt, Body *body) {
 
 /* A buffer gets a new value, from the end of the step on. */
 static void assign_buffer(Sema *s, const Stmt *stmt, uint32_t index, Val v) {
-  const Var *var = &s->program->vars.data[index];
+  Var *var = &s->program->vars.data[index];
   Span span = stmt->as.assign.value->span;
   ValueId id;
-  if (var->kind != VAR_BUFFER) {
+  if (var->kind != VAR_BUFFER && var->kind != VAR_STATE) {
     sema_error(s, DIAG_NOT_ASSIGNABLE, stmt->as.assign.name_span,
                "%s is a parameter; only the optimizer changes it", stmt->as.assign.name);
     return;
@@ -61,7 +61,10 @@ static void assign_buffer(Sema *s, const Stmt *stmt, uint32_t index, Val v) {
     diag_note(s->sink, d, var->span, "declared as %s", type_print(s->arena, &var->type));
     return;
   }
-  if (s->at.training)
+  /* One that infer declares is what its steps leave for each other: no part of the model. */
+  bool state = s->at.block == BLOCK_INFER && s->var_info.data[index].block == BLOCK_INFER;
+  if (state) var->kind = VAR_STATE;
+  if (s->at.training || state)
     graph_add(s->at.graph, OP_ASSIGN, &id, 1, (Attr[]){ATTR_I(VAR, index)}, 1, NULL, 0, stmt->span,
               s->at.scope);
 }

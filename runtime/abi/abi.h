@@ -94,12 +94,16 @@ typedef struct AbiVar {
  * over the mean of those of the batches accumulated with it. */
 #define ABI_READER_VALID "valid"
 #define ABI_READER_SHARE "share"
+/* The reader without a file that is the user's: `path` is a text, and every row of a batch holds its
+ * bytes, then ABI_PROMPT_END. */
+#define ABI_READER_PROMPT "prompt"
+enum { ABI_PROMPT_END = -1 };
 
 /* A source of batches of one program. */
 typedef struct AbiSource {
   uint32_t program;
   uint32_t name;       /* for --data name=path */
-  uint32_t reader;     /* "npy", "idx", "text", "bin", "raw", or one of the above */
+  uint32_t reader;     /* "npy", "idx", "text", "bin", "raw", "prompt", or one of the above */
   uint32_t path;       /* as written; relative to the .dtm file's folder */
   uint32_t file_dtype; /* raw: stated, else 0 */
   uint32_t type;       /* one batch, dim 0 is the batch, with its placement */
@@ -116,8 +120,9 @@ typedef enum AbiRole {
   ABI_METRIC,
   ABI_PRINT,
   ABI_METRIC_SUM,  /* eval: added up over all batches ... */
-  ABI_METRIC_COUNT /* ... and divided by the sum of this output of the same name, where there is one
-                    */
+  ABI_METRIC_COUNT, /* ... and divided by the sum of this output of the same name, where there is
+                       one */
+  ABI_TEXT          /* infer: bytes, one row or several; what is negative is none */
 } AbiRole;
 
 /* A value handed out. It is Replicate when it arrives here (its gathering is part of the program).
@@ -149,7 +154,7 @@ typedef struct AbiProgram {
   uint32_t actions, nactions;
   uint32_t looped;       /* the first `looped` actions belong to FORWARD and BACKWARD */
   int64_t batch;         /* global samples of one batch; 0 = no data source */
-  int64_t steps, epochs; /* steps 0 = by epochs */
+  int64_t steps, epochs; /* steps 0 = by epochs; of infer: how often each batch runs, 0 = once */
   int64_t accumulate;    /* batches of one step */
   int64_t eval_every;    /* steps; 0 = at the end */
   int64_t save_every;    /* steps; 0 = at the end */

@@ -38,7 +38,8 @@
   X(PARAM, "param")                                                                                \
   X(BUFFER, "buffer")                                                                              \
   X(OPTIMIZER, "optimizer")     /* moments; saved with the parameter's name and a suffix */        \
-  X(ACCUMULATOR, "accumulator") /* gradients over accumulated micro-batches; not saved */
+  X(ACCUMULATOR, "accumulator") /* gradients over accumulated micro-batches; not saved */         \
+  X(STATE, "state")             /* what a step of infer leaves for the next; not saved */
 
 /* Parts of a step, in the order in which they run. X(id, name) */
 #define ABI_PHASES(X)                                                                              \

@@ -1,4 +1,5 @@
-/* Evaluation: every sample once, metrics over the true number of samples; and infer. */
+/* Evaluation: every sample once, metrics over the true number of samples; and infer, which may take
+ * several steps over a batch. */
 #include "core/launch.h"
 #include "core/run.h"
 
@@ -8,17 +9,22 @@ static int all_batches(Run *r, int64_t step, const char *what, bool *stopped) {
   int64_t samples = dtm_rt_data_samples(r->data);
   int64_t batches = p->batch ? (samples + p->batch - 1) / p->batch : 1;
   AbiStep *s = dtm_rt_exec_step(r->exec);
+  int64_t times = r->program == ABI_PROGRAM_INFER && p->steps > 0 ? p->steps : 1;
   r->epoch = 0;
   for (int64_t b = 0; b < batches; b++) {
-    int status = dtm_rt_stop_agreed(r->comm, stopped);
-    if (status || *stopped) return status;
     r->batch = b;
     r->valid = (double)dtm_rt_run_valid(r, samples, b);
-    s->step = step;
-    s->micro = b;
-    status = dtm_rt_run_actions(r, 0, p->nactions);
-    if (status) return status;
-    dtm_rt_log_progress(r->log, what, b + 1, batches);
+    for (int64_t t = 0; t < times; t++) {
+      int status = dtm_rt_stop_agreed(r->comm, stopped);
+      if (!status && *stopped) dtm_rt_text_end(&r->text, r->log);
+      if (status || *stopped) return status;
+      s->step = step + t;
+      s->micro = b;
+      status = dtm_rt_run_actions(r, 0, p->nactions);
+      if (status) return status;
+    }
+    bool texts = dtm_rt_text_end(&r->text, r->log);
+    if (!texts) dtm_rt_log_progress(r->log, what, b + 1, batches);
   }
   return 0;
 }

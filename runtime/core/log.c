@@ -139,17 +139,33 @@ static void json_number(FILE *out, double v) {
   fputs(text, out);
 }
 
+/* Bytes of the UTF-8 character that begins here (RFC 3629); 0 when none does. */
+static int utf8_length(const char *s) {
+  const unsigned char *u = (const unsigned char *)s;
+  int n = u[0] < 0x80 ? 1 : u[0] >= 0xc2 && u[0] < 0xe0 ? 2 : u[0] >= 0xe0 && u[0] < 0xf0 ? 3 : 4;
+  if ((u[0] >= 0x80 && u[0] < 0xc2) || u[0] > 0xf4) return 0;
+  for (int i = 1; i < n; i++)
+    if ((u[i] & 0xc0) != 0x80) return 0;
+  bool overlong = (u[0] == 0xe0 && u[1] < 0xa0) || (u[0] == 0xf0 && u[1] < 0x90);
+  bool beyond = (u[0] == 0xed && u[1] > 0x9f) || (u[0] == 0xf4 && u[1] > 0x8f);
+  return overlong || beyond ? 0 : n;
+}
+
 static void json_string(FILE *out, const char *s) {
   fputc('"', out);
-  for (; *s; s++) {
+  while (*s) {
     unsigned char c = (unsigned char)*s;
+    int n = utf8_length(s);
     if (c == '"' || c == '\\') {
       fprintf(out, "\\%c", c);
     } else if (c < 0x20) {
       fprintf(out, "\\u%04x", c);
+    } else if (n == 0) {
+      fputs("\\ufffd", out);
     } else {
-      fputc(c, out);
+      fwrite(s, 1, (size_t)n, out);
     }
+    s += n ? n : 1;
   }
   fputc('"', out);
 }
@@ -344,6 +360,26 @@ void dtm_rt_log_metric(RtLog *log, const char *split, const char *name, double v
     fputc('\n', out);
   }
   fflush(out);
+}
+
+void dtm_rt_log_written(RtLog *log, const char *bytes, size_t n) {
+  if (!log || log->s.rank != 0 || log->s.mode == RT_LOG_JSON) return;
+  bar_clear(log);
+  fwrite(bytes, 1, n, log->s.out);
+  fflush(log->s.out);
+}
+
+void dtm_rt_log_text(RtLog *log, const char *text, bool written) {
+  if (!log || log->s.rank != 0) return;
+  if (log->s.mode == RT_LOG_JSON) {
+    fputs("{\"text\":", log->s.out);
+    json_string(log->s.out, text);
+    fputs("}\n", log->s.out);
+  } else {
+    bar_clear(log);
+    fprintf(log->s.out, "%s\n", written ? "" : text);
+  }
+  fflush(log->s.out);
 }
 
 void dtm_rt_log_line(RtLog *log, const char *format, ...) {

@@ -42,6 +42,11 @@ void dtm_rt_log_progress(RtLog *log, const char *what, int64_t done, int64_t tot
 void dtm_rt_log_metric(RtLog *log, const char *split, const char *name, double value, int64_t step);
 /* One line of text ("saved model.safetensors"); silent with --quiet; JSON {"event":"..."}. */
 void dtm_rt_log_line(RtLog *log, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Bytes of a text as they come, where the log is for people. */
+void dtm_rt_log_written(RtLog *log, const char *bytes, size_t n);
+/* A text as a whole, in JSON {"text":"..."}, bytes that are no UTF-8 as U+FFFD. `written`: its
+ * bytes were handed to the function above, so that only the end of its line is missing. */
+void dtm_rt_log_text(RtLog *log, const char *text, bool written);
 /* Ends the progress bar, prints the loss curve (plain and bar modes) and a line of totals. */
 void dtm_rt_log_summary(RtLog *log);
 

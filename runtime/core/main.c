@@ -51,7 +51,8 @@ static int find_paths(Run *r, const RtDataDecl *decls) {
   if (!r->paths) return -1;
   for (uint32_t i = 0; i < r->image->source_count; i++) {
     const char *path = dtm_rt_options_data(r->options, i);
-    if (path == decls[i].path && path[0] != '/') {
+    bool is_path = strcmp(decls[i].reader, ABI_READER_PROMPT) != 0;
+    if (is_path && path == decls[i].path && path[0] != '/') {
       char *whole = malloc(folder + strlen(path) + 1);
       if (!whole) return -1;
       memcpy(whole, source, folder);

@@ -47,6 +47,10 @@ static int take_output(void *context, uint32_t output, const void *value) {
     dtm_rt_print_tensor(r->log, abi_text(r->image, o->name), type, value);
     return 0;
   }
+  if (o->role == ABI_TEXT)
+    return dtm_rt_text_add(&r->text, r->log, type, value)
+               ? 0
+               : dtm_rt_fail(r->comm, RT_DEVICE, "out of memory");
   double v = abi_load(value, type->dtype, 0);
   if (o->role == ABI_LOSS && r->stop_nonfinite && !isfinite(v)) return RUN_NONFINITE;
   bool plain = o->role == ABI_METRIC_SUM ||

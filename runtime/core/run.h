@@ -5,6 +5,7 @@
 #include "core/exec.h"
 #include "core/log.h"
 #include "core/options.h"
+#include "core/text.h"
 #include "data/data.h"
 
 /* Sums of one output over the batches of a step or of an evaluation. */
@@ -29,6 +30,7 @@ typedef struct Run {
   double valid;         /* its samples that are not padding */
   double share;         /* them over the mean of the batches accumulated in one step */
   OutputSum *sums;      /* per output of the image */
+  RtText text;          /* that infer writes */
   bool stop_nonfinite;  /* stop when the loss is not finite */
 } Run;
 

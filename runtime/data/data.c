@@ -19,6 +19,7 @@
 /* One opened source. Of a source of another program only `opened` (false) means anything. */
 typedef struct Source {
   bool opened, mask; /* mask: no file */
+  bool prompt;       /* a text, the same in every row */
   Table table;
   int64_t samples;
   int64_t first;                /* of them in the file */
@@ -122,19 +123,50 @@ static void find_block(const RtData *d, uint32_t i) {
   for (int v = 0; v < 256; v++) s->scaled[v] = (float)((double)v * record->scale);
 }
 
+static int check_prompt(const RtData *d, uint32_t i) {
+  const AbiSource *record = &d->setup.image->source[i];
+  const AbiType *type = &d->setup.image->type[record->type];
+  const unsigned char *text = (const unsigned char *)d->setup.paths[i];
+  size_t n = strlen((const char *)text);
+  char why[TABLE_WHY] = "";
+  if (n == 0) return unfit(d, i, "the prompt is empty");
+  if (n > (size_t)type->shape[1])
+    snprintf(why, sizeof why, "the prompt has %zu bytes, but room for %lld", n,
+             (long long)type->shape[1]);
+  for (size_t k = 0; k < n && record->below && !*why; k++)
+    if (text[k] >= record->below)
+      snprintf(why, sizeof why, "byte %u of the prompt is not below %lld", text[k],
+               (long long)record->below);
+  d->sources[i].samples = type->shape[0];
+  return *why ? unfit(d, i, why) : 0;
+}
+
+static void read_prompt(const RtData *d, uint32_t i, void *dst) {
+  const Source *s = &d->sources[i];
+  const AbiType *type = &d->setup.image->type[d->setup.image->source[i].type];
+  const unsigned char *text = (const unsigned char *)d->setup.paths[i];
+  int64_t n = (int64_t)strlen((const char *)text);
+  for (int64_t row = 0; row < s->extent[0]; row++)
+    for (int64_t k = 0; k < s->extent[1]; k++) {
+      int64_t at = s->offset[1] + k;
+      abi_store_int(dst, type->dtype, row * s->extent[1] + k, at < n ? text[at] : ABI_PROMPT_END);
+    }
+}
+
 static int open_source(RtData *d, uint32_t i) {
   const AbiSource *record = &d->setup.image->source[i];
   Source *s = &d->sources[i];
   const char *reader = abi_text(d->setup.image, record->reader), *path = d->setup.paths[i];
   s->mask = strcmp(reader, ABI_READER_VALID) == 0 || strcmp(reader, ABI_READER_SHARE) == 0;
-  if (!s->mask) {
+  s->prompt = strcmp(reader, ABI_READER_PROMPT) == 0;
+  if (!s->mask && !s->prompt) {
     char why[TABLE_WHY];
     if (!dtm_rt_table_open(&s->table, reader, path, record->file_dtype, why))
       return unfit(d, i, why);
   }
   s->opened = true;
   find_block(d, i);
-  return s->mask ? 0 : find_samples(d, i);
+  return s->prompt ? check_prompt(d, i) : s->mask ? 0 : find_samples(d, i);
 }
 
 /* All sources of a block hold the same number of samples. */
@@ -277,6 +309,10 @@ int dtm_rt_data_read(RtData *data, uint32_t source, int64_t epoch, int64_t batch
   const Source *s = &data->sources[source];
   const AbiType *type = &data->setup.image->type[data->setup.image->source[source].type];
   if (!s->present) return 0;
+  if (s->prompt) {
+    read_prompt(data, source, dst);
+    return 0;
+  }
   int64_t first = batch * data->batch, at = 0;
   if (s->mask) {
     int64_t per = data->batch ? type->shape[0] / data->batch : 1;
