@@ -31,8 +31,8 @@ typedef struct Region {
   IdMap entered;      /* outer value -> inner */
 } Region;
 
-/* --- the stack (batch.c); outer values, elaborated outside; 0 after a report -------------------
- */
+/* --- transcription and stacks (transcribe.c, stack_ops.c) --------------------------------------
+ * Outer values, elaborated outside; 0 after a report. */
 
 /* Runs what follows in the outer graph; give the result to region_inside. */
 State region_outside(Sema *s, const Region *r);
@@ -42,7 +42,7 @@ void region_inside(Sema *s, const State *inside);
 ValueId region_leaf(Sema *s, Region *r, ValueId stack, Span span);
 /* The outer stack of an inner value, all leading dims there. */
 ValueId region_stack(Sema *s, Region *r, ValueId inner, Span span);
-/* Leading dim k gets one entry per rank. */
+/* Leading dim k gets one entry per rank: x times ones, which have one. */
 ValueId stack_spread(Sema *s, const Region *r, ValueId x, uint32_t k, Span span);
 ValueId stack_reshape(Sema *s, ValueId x, const int64_t *shape, uint32_t rank, Span span);
 ValueId stack_permute(Sema *s, ValueId x, const int64_t *dims, uint32_t rank, Span span);

@@ -1,0 +1,102 @@
+/* How every operator of one rank becomes one of all. An operator without a line here does not
+ * compile; pointwise ones need none. */
+#include "sema/batch.h"
+
+/* contraction */
+#define HOW_OF_MATMUL HOW_CONTRACT
+#define HOW_OF_LINEAR HOW_CONTRACT
+#define HOW_OF_EINSUM HOW_CONTRACT
+/* reduction */
+#define HOW_OF_SUM HOW_REDUCE
+#define HOW_OF_MEAN HOW_REDUCE
+#define HOW_OF_PROD HOW_REDUCE
+#define HOW_OF_MAX HOW_REDUCE
+#define HOW_OF_MIN HOW_REDUCE
+#define HOW_OF_ANY HOW_REDUCE
+#define HOW_OF_ALL HOW_REDUCE
+#define HOW_OF_NORM_L1 HOW_REDUCE
+#define HOW_OF_NORM_L2 HOW_REDUCE
+#define HOW_OF_NORM_INF HOW_REDUCE
+#define HOW_OF_LOGSUMEXP HOW_REDUCE
+#define HOW_OF_VAR HOW_REDUCE
+#define HOW_OF_STD HOW_REDUCE
+/* whole-dim */
+#define HOW_OF_EXTREMUM_BACKWARD HOW_NONE
+#define HOW_OF_SOFTMAX HOW_DIM
+#define HOW_OF_SOFTMAX_BACKWARD HOW_NONE
+#define HOW_OF_LOG_SOFTMAX HOW_DIM
+#define HOW_OF_LOG_SOFTMAX_BACKWARD HOW_NONE
+#define HOW_OF_LAYER_NORM HOW_NORM
+#define HOW_OF_LAYER_NORM_BACKWARD HOW_NONE
+#define HOW_OF_NORMALIZE HOW_SAME
+#define HOW_OF_RMS_NORM HOW_NORM
+#define HOW_OF_RMS_NORM_BACKWARD HOW_NONE
+#define HOW_OF_RMS_NORMALIZE HOW_SAME
+#define HOW_OF_ARGMAX HOW_DIM
+#define HOW_OF_ARGMIN HOW_DIM
+#define HOW_OF_CUMSUM HOW_DIM
+#define HOW_OF_SORT HOW_DIM
+#define HOW_OF_TOPK HOW_DIM
+/* movement */
+#define HOW_OF_PERMUTE HOW_PERMUTE
+#define HOW_OF_RESHAPE HOW_SHAPE
+#define HOW_OF_UNSQUEEZE HOW_DIM
+#define HOW_OF_SQUEEZE HOW_DIM
+#define HOW_OF_EXPAND HOW_SHAPE
+#define HOW_OF_SLICE HOW_DIM
+#define HOW_OF_PAD HOW_DIM
+#define HOW_OF_UNSLICE HOW_NONE
+#define HOW_OF_CONCAT HOW_ALIGNED
+#define HOW_OF_FLIP HOW_DIMS
+#define HOW_OF_ROLL HOW_DIM
+#define HOW_OF_BALANCE HOW_NONE
+#define HOW_OF_TRIL HOW_SAME
+#define HOW_OF_TRIU HOW_SAME
+/* indexing */
+#define HOW_OF_EMBEDDING HOW_LOOKUP
+#define HOW_OF_EMBEDDING_BACKWARD HOW_NONE
+#define HOW_OF_GATHER HOW_ALIGNED
+#define HOW_OF_SCATTER_ADD HOW_ALIGNED
+#define HOW_OF_INDEX_SELECT HOW_LOOKUP
+#define HOW_OF_ONE_HOT HOW_SAME
+/* fused, random, factories */
+#define HOW_OF_CROSS_ENTROPY HOW_LOSS
+#define HOW_OF_ATTENTION HOW_NONE
+#define HOW_OF_ATTENTION_BACKWARD HOW_NONE
+#define HOW_OF_DROPOUT HOW_NONE
+#define HOW_OF_DROPOUT_BACKWARD HOW_NONE
+#define HOW_OF_RAND HOW_NONE
+#define HOW_OF_RANDN HOW_NONE
+#define HOW_OF_CONST HOW_MADE
+#define HOW_OF_FULL HOW_MADE
+#define HOW_OF_ARANGE HOW_MADE
+#define HOW_OF_LOGSPACE HOW_MADE
+#define HOW_OF_IOTA HOW_NONE
+/* communication and structure */
+#define HOW_OF_REDISTRIBUTE HOW_NONE
+#define HOW_OF_DETACH HOW_SAME
+#define HOW_OF_REPLICA HOW_NONE
+#define HOW_OF_SAME_AS HOW_NONE
+#define HOW_OF_ALL_GATHER HOW_NONE
+#define HOW_OF_REDUCE_SCATTER HOW_NONE
+#define HOW_OF_ALL_REDUCE HOW_NONE
+#define HOW_OF_ALL_TO_ALL HOW_NONE
+#define HOW_OF_EXCHANGE HOW_NONE
+#define HOW_OF_SHARD_SLICE HOW_NONE
+#define HOW_OF_PARTIAL_FILL HOW_NONE
+#define HOW_OF_SEND_MESH HOW_NONE
+#define HOW_OF_READ HOW_NONE
+#define HOW_OF_ASSIGN HOW_NONE
+#define HOW_OF_INPUT HOW_NONE
+#define HOW_OF_STEP HOW_MADE
+#define HOW_OF_OUTPUT HOW_NONE
+
+static const uint8_t rows[OP_COUNT] = {
+#define POINTWISE(ID, name, arity, trait, types, expr, grads, doc) [OP_##ID] = HOW_SAME,
+#define OPERATOR(ID, name, cls, lower, min, max, results, attrs, doc) [OP_##ID] = HOW_OF_##ID,
+#include "ops/ops.def"
+};
+
+How batch_how(Op op) {
+  return (How)rows[op];
+}
