@@ -91,7 +91,6 @@ LLVMValueRef ll_random(Emitter *e, KRandom kind, LLVMValueRef seed, LLVMValueRef
 
 /* --- llvm_memory.c: run-time integers, loads, stores, accumulators ---- */
 LLVMValueRef ll_kint(KernelEmitter *ke, KInt i); /* an extent, stride, offset or count, as i64 */
-LLVMValueRef ll_address(KernelEmitter *ke, const KAccess *a, bool with_vec);
 LLVMValueRef ll_load(KernelEmitter *ke, const KInstr *in, LLVMValueRef index, LLVMValueRef pred);
 void ll_store(KernelEmitter *ke, const KAccess *a, DType storage, LLVMValueRef value,
               LLVMValueRef pred);

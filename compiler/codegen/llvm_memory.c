@@ -28,11 +28,11 @@ static V term(KernelEmitter *ke, KInt stride, V index) {
   return LLVMBuildMul(ke->e->builder, index, ll_kint(ke, stride), "");
 }
 
-/* Element number of lane 0, or without the vector dim's part. */
-V ll_address(KernelEmitter *ke, const KAccess *a, bool with_vec) {
+/* Element number of lane 0. */
+static V address_of(KernelEmitter *ke, const KAccess *a) {
   V at = a->offset == KINT_ZERO ? NULL : ll_kint(ke, a->offset);
   for (uint32_t d = 0; d < ke->k->ndims; d++) {
-    if (a->stride[d] == KINT_ZERO || !ke->index[d] || (d == ke->vec && !with_vec)) continue;
+    if (a->stride[d] == KINT_ZERO || !ke->index[d]) continue;
     V t = term(ke, a->stride[d], ke->index[d]);
     at = at ? add(ke->e, at, t) : t;
   }
@@ -46,7 +46,7 @@ static KInt vec_stride(const KernelEmitter *ke, const KAccess *a) {
 /* Per-lane element numbers (i64), or one when lanes is 1 or they are all the same. */
 V ll_indices(KernelEmitter *ke, const KAccess *a) {
   Emitter *e = ke->e;
-  V base = ll_address(ke, a, true);
+  V base = address_of(ke, a);
   KInt stride = vec_stride(ke, a);
   if (ke->lanes == 1 || stride == KINT_ZERO) return base;
   V lane = ll_lane_numbers(e, ll_int(e, 64, 1), ke->lanes);
@@ -115,7 +115,7 @@ bool ll_is_plain(const KernelEmitter *ke, const KInstr *in) {
 
 V ll_plain_pointer(KernelEmitter *ke, const KAccess *a, V index) {
   DType storage = (DType)ke->k->bufs[a->buf].dtype;
-  V at = ll_address(ke, a, true);
+  V at = address_of(ke, a);
   return pointer(ke, a->buf, storage, index ? add(ke->e, at, index) : at);
 }
 
@@ -204,7 +204,7 @@ V ll_load(KernelEmitter *ke, const KInstr *in, V index, V pred) {
     V pointers = pointer(ke, a->buf, storage, at);
     bits = gather(ke, pointers, type, storage, pred ? ll_splat(e, pred, ke->lanes) : NULL);
   } else {
-    V at = ll_address(ke, a, true);
+    V at = address_of(ke, a);
     if (index) at = add(e, at, index);
     V p = pointer(ke, a->buf, storage, at);
     if (ke->lanes > 1 && stride == KINT_ONE) {
@@ -242,12 +242,12 @@ void ll_store(KernelEmitter *ke, const KAccess *a, DType storage, V value, V pre
   Emitter *e = ke->e;
   V bits = ll_encode(e, ll_splat(e, value, ke->lanes), storage);
   if (ke->lanes == 1) {
-    store_scalar(ke, pointer(ke, a->buf, storage, ll_address(ke, a, true)), bits, storage, pred);
+    store_scalar(ke, pointer(ke, a->buf, storage, address_of(ke, a)), bits, storage, pred);
     return;
   }
   V mask = pred ? both(e, ke->mask, ll_splat(e, pred, ke->lanes)) : ke->mask;
   if (vec_stride(ke, a) == KINT_ONE) {
-    V p = pointer(ke, a->buf, storage, ll_address(ke, a, true));
+    V p = pointer(ke, a->buf, storage, address_of(ke, a));
     V args[] = {bits, p, alignment(e, storage), mask};
     masked(e, "llvm.masked.store", LLVMTypeOf(bits), LLVMTypeOf(p), args, 4);
     return;

@@ -1,10 +1,9 @@
 /* Roles and order of a kernel's dims, after its instructions are known.
  *
  * The vector dim is the one most accesses run through contiguously: a kernel whose reduced dims are
- * none of those keeps lanes. Neighbours of one role are
- * merged when every access walks them as one dim, so a chain over a dense tensor of any rank is one
- * loop. What is left of the integers is numbered in order of use, which makes kernels of equal
- * structure equal.
+ * none of those keeps lanes. Neighbours of one role are merged when every access walks them as one
+ * dim, so a chain over a dense tensor of any rank is one loop. What is left of the integers is
+ * numbered in order of use, which makes kernels of equal structure equal.
  */
 #include <string.h>
 

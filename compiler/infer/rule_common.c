@@ -214,7 +214,8 @@ ReduceOp partial_movement(Rule *r, uint32_t axis) {
 /* --- element types ------------------------------------------------------------------------------
  */
 
-bool dtype_is_storage_only(DType t) {
+/* 8-bit floats: casts and movement only. */
+static bool is_storage_only(DType t) {
   return t == DT_F8_E4M3 || t == DT_F8_E5M2;
 }
 
@@ -237,7 +238,7 @@ bool rule_same_dtype(Rule *r) {
 
 static bool want(Rule *r, uint32_t i, bool ok, const char *kinds) {
   DType t = rule_type(r, i)->dtype;
-  if (dtype_is_storage_only(t))
+  if (is_storage_only(t))
     return fail_dtype(
         r, i,
         rule_text(r, "%s is a storage type: cast it before computing with it", dtype_name(t)));

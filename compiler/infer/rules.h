@@ -110,7 +110,6 @@ bool rule_want_float(Rule *r, uint32_t i);
 bool rule_want_number(Rule *r, uint32_t i);
 bool rule_want_bool(Rule *r, uint32_t i);
 bool rule_want_integer(Rule *r, uint32_t i, const char *role);
-bool dtype_is_storage_only(DType t); /* 8-bit floats: casts and movement only */
 
 /* The two standard sentences. */
 bool rule_fail_partial(Rule *r, uint32_t operand, uint32_t axis, const char *reason);

@@ -39,7 +39,8 @@ typedef struct Problem {
   int64_t echoes;         /* devices that need one block of the target */
 } Problem;
 
-int64_t measure_local(const TensorType *t) {
+/* Elements of the largest shard. */
+static int64_t measure_local(const TensorType *t) {
   return type_local_bytes(t) / (int64_t)dtype_bytes(t->dtype);
 }
 

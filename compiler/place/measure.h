@@ -18,8 +18,6 @@ Traffic measure_all_reduce(const TensorType *from, uint32_t axes);
 /* Transfer to another mesh. */
 Traffic measure_send(const TensorType *from, const TensorType *to);
 
-/* Elements of the largest shard. */
-int64_t measure_local(const TensorType *t);
 /* Axes whose coordinate may differ between sender and receiver of an exchange. */
 uint32_t measure_axes(const TensorType *from, const TensorType *to);
 /* Devices that differ in these axes. */

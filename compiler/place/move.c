@@ -25,7 +25,8 @@ static void slice_early(const TensorType *from, const TensorType *to, TensorType
   }
 }
 
-void path_direct(Path *path, const TensorType *to) {
+/* Slices where the target's shards can already be cut, then one exchange; or the exchange alone. */
+static void path_direct(Path *path, const TensorType *to) {
   TensorType sliced;
   slice_early(&path->at, to, &sliced);
   if (layout_equal(&sliced.layout, &path->at.layout) || layout_equal(&sliced.layout, &to->layout)) {

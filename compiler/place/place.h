@@ -93,9 +93,6 @@ typedef VEC(Transfer) TransferList;
 void place_transfers(Arena *arena, const TensorType *from, const TensorType *to, TransferList *out);
 void place_transfers_for(Arena *arena, const TensorType *from, const TensorType *to,
                          int64_t receiver, TransferList *out);
-/* The shared form of a type (string and mesh indices zero) and of its mesh. */
-AbiType place_abi_type(const TensorType *type);
-AbiMesh place_abi_mesh(const Mesh *mesh);
 
 /* "all-reduce 16.0 MiB", "reduce-scatter 8.0 MiB + all-gather 8.0 MiB"; bytes received by the worst
  * device. "none" when nothing is communicated; the reason when there is no plan. */

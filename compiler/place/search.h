@@ -22,9 +22,7 @@ void path_all_reduce(Path *path, uint32_t axes);
 void path_fill(Path *path, uint32_t axes, const TensorType *to);
 void path_send(Path *path, const TensorType *to); /* to another mesh */
 
-/* Slices where the target's shards can already be cut, then one exchange; or the exchange alone. */
-void path_direct(Path *path, const TensorType *to);
-/* The best way between layouts whose Partial axes agree: path_direct, or two of them. */
+/* The best way between layouts whose Partial axes agree: one exchange, or two. */
 void path_move(Path *path, const TensorType *to);
 
 #endif

@@ -11,14 +11,15 @@ _Static_assert(sizeof(Place) == sizeof(AbiPlace), "Place and AbiPlace have the s
 _Static_assert((int)DTM_MAX_AXES == (int)ABI_MAX_AXES && (int)DTM_MAX_DIMS == (int)ABI_MAX_DIMS,
                "limits agree");
 
-AbiType place_abi_type(const TensorType *type) {
+/* The shared form of a type; string and mesh indices are zero. */
+static AbiType abi_type(const TensorType *type) {
   AbiType t = {.dtype = type->dtype, .rank = type->rank};
   memcpy(t.shape, type->shape, sizeof(int64_t) * type->rank);
   memcpy(t.at, type->layout.at, sizeof t.at);
   return t;
 }
 
-AbiMesh place_abi_mesh(const Mesh *mesh) {
+static AbiMesh abi_mesh(const Mesh *mesh) {
   AbiMesh m = {.naxes = mesh->naxes, .nranks = mesh->nranks};
   memcpy(m.size, mesh->size, sizeof m.size);
   return m;
@@ -26,8 +27,8 @@ AbiMesh place_abi_mesh(const Mesh *mesh) {
 
 void place_transfers_for(Arena *arena, const TensorType *from, const TensorType *to,
                          int64_t receiver, TransferList *out) {
-  AbiType f = place_abi_type(from), t = place_abi_type(to);
-  AbiMesh from_mesh = place_abi_mesh(from->mesh), to_mesh = place_abi_mesh(to->mesh);
+  AbiType f = abi_type(from), t = abi_type(to);
+  AbiMesh from_mesh = abi_mesh(from->mesh), to_mesh = abi_mesh(to->mesh);
   const AbiMesh *there = from->mesh == to->mesh ? &from_mesh : &to_mesh;
   size_t n = abi_transfers_for(&f, &from_mesh, &t, there, receiver, NULL, 0);
   AbiTransfer *list = ARENA_ARRAY(arena, AbiTransfer, n);

@@ -4,9 +4,9 @@
 
 #include "sema/elab.h"
 
-/* Every one is `Val builtin_NAME(Sema *s, const Call *call)`; first those of builtin_tensor.c, then
- * builtin_factory.c, then redistribute.c, distribute.c, collective.c. A name here hides an operator
- * of that name. */
+/* Every one is `Val builtin_NAME(Sema *s, const Call *call)`; they are in builtin_*.c,
+ * redistribute.c, distribute.c and collective.c. A name here hides an operator of that name, whose
+ * row in signatures.def then holds the words of the function. */
 #define TENSOR_BUILTINS(X)                                                                         \
   X(to)                                                                                            \
   X(transpose)                                                                                     \

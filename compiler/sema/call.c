@@ -3,6 +3,13 @@
 
 #include "sema/elab.h"
 
+/* Runs a body with bound parameters; `what` names it. */
+static Val call_body(Sema *s, const char *what, const char *path, const ParamList *params,
+                     TypeExpr *const *results, uint32_t nresults, const StmtList *body, Env *outer,
+                     const Call *call);
+static Val call_instance(Sema *s, Instance *inst, const Call *call);
+static Val call_method(Sema *s, const Method *m, const Call *call);
+
 CallArg *eval_args(Sema *s, Env *env, const ArgList *args, uint32_t skip) {
   CallArg *out = ARENA_ARRAY(s->arena, CallArg, args->len + skip);
   const char *path = s->at.path;
@@ -234,9 +241,9 @@ bool call_too_deep(Sema *s, Span span, const char *what) {
   return true;
 }
 
-Val call_body(Sema *s, const char *what, const char *path, const ParamList *params,
-              TypeExpr *const *results, uint32_t nresults, const StmtList *body, Env *outer,
-              const Call *call) {
+static Val call_body(Sema *s, const char *what, const char *path, const ParamList *params,
+                     TypeExpr *const *results, uint32_t nresults, const StmtList *body, Env *outer,
+                     const Call *call) {
   if (call_too_deep(s, call->span, what)) return POISON;
   State saved = s->at;
   Span place = call->alone ? (Span){0} : call->span;
@@ -265,7 +272,7 @@ Val call_body(Sema *s, const char *what, const char *path, const ParamList *para
   return v;
 }
 
-Val call_method(Sema *s, const Method *m, const Call *call) {
+static Val call_method(Sema *s, const Method *m, const Call *call) {
   State saved = s->at;
   s->at.mesh = m->instance->mesh;
   Val v = call_body(s, m->what, m->instance->path, &m->decl->as.method.params,
@@ -288,7 +295,7 @@ static Call call_with(Sema *s, const Call *call, Val v, const char *name) {
   return next;
 }
 
-Val call_instance(Sema *s, Instance *inst, const Call *call) {
+static Val call_instance(Sema *s, Instance *inst, const Call *call) {
   const Method *before = instance_method(s, inst, s->known.redistribute_input);
   const Method *forward = instance_method(s, inst, s->known.forward);
   const Method *after = instance_method(s, inst, s->known.redistribute_output);

@@ -189,8 +189,6 @@ struct Sema {
 /* diag_emit with the chain of instantiations as notes; add further lines before returning. */
 Diag *sema_error(Sema *s, DiagCode code, Span span, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* Notes for diagnostics that others emitted since `first` (a value of sink->diags.len). */
-void sema_note_chain(Sema *s, uint32_t first);
 /* "did you mean ..." from all names visible in env; NULL when nothing is near. */
 const char *env_nearest(Sema *s, const Env *env, const char *name);
 const char *source_text(Sema *s, Span span); /* the text of a span, on one line */
@@ -273,12 +271,6 @@ Val eval_call(Sema *s, Env *env, const Expr *e);
 CallArg *eval_args(Sema *s, Env *env, const ArgList *args, uint32_t skip);
 bool call_too_deep(Sema *s, Span span, const char *what);
 Val call_value(Sema *s, Val callee, const Call *call);
-/* Runs a body with bound parameters; `what` names it. */
-Val call_body(Sema *s, const char *what, const char *path, const ParamList *params,
-              TypeExpr *const *results, uint32_t nresults, const StmtList *body, Env *outer,
-              const Call *call);
-Val call_instance(Sema *s, Instance *inst, const Call *call);
-Val call_method(Sema *s, const Method *m, const Call *call);
 
 /* --- modules (module.c, param.c) ---------------------------------------------------------------
  */
@@ -295,8 +287,6 @@ void check_file_names(Sema *s);
 /* --- storage (storage.c) ------------------------------------------------------------------------
  */
 
-/* NULL after a report. */
-const StoreRule *eval_store(Sema *s, Env *env, const Storage *storage);
 /* How a new parameter is kept: as its line says, else the rule at hand; true if either says. */
 bool declare_storage(Sema *s, Env *env, const Stmt *stmt, Var *var);
 /* The rule of train for all other parameters. */

@@ -9,18 +9,8 @@
 
 #include "sema/elab.h"
 
-Diag *sema_error(Sema *s, DiagCode code, Span span, const char *fmt, ...) {
-  va_list ap;
-  va_start(ap, fmt);
-  const char *text = arena_vprintf(s->arena, fmt, ap);
-  va_end(ap);
-  uint32_t first = s->sink->diags.len;
-  Diag *d = diag_emit(s->sink, code, span, "%s", text);
-  sema_note_chain(s, first);
-  return d;
-}
-
-void sema_note_chain(Sema *s, uint32_t first) {
+/* The chain of calls as notes under the diagnostics since `first` (a value of sink->diags.len). */
+static void note_chain(Sema *s, uint32_t first) {
   for (uint32_t i = first; i < s->sink->diags.len; i++) {
     uint32_t notes = 0;
     for (const Chain *c = s->at.chain; c && notes < SEMA_MAX_NOTES; c = c->parent, notes++) {
@@ -29,6 +19,17 @@ void sema_note_chain(Sema *s, uint32_t first) {
       diag_note(s->sink, s->sink->diags.data[i], c->call, "in %s%s, used here", c->what, path);
     }
   }
+}
+
+Diag *sema_error(Sema *s, DiagCode code, Span span, const char *fmt, ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  const char *text = arena_vprintf(s->arena, fmt, ap);
+  va_end(ap);
+  uint32_t first = s->sink->diags.len;
+  Diag *d = diag_emit(s->sink, code, span, "%s", text);
+  note_chain(s, first);
+  return d;
 }
 
 const char *source_text(Sema *s, Span span) {

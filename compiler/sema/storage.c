@@ -41,7 +41,8 @@ static bool axis_name(Sema *s, Env *env, const Expr *e, const char **name) {
   return true;
 }
 
-const StoreRule *eval_store(Sema *s, Env *env, const Storage *storage) {
+/* NULL after a report. */
+static const StoreRule *eval_store(Sema *s, Env *env, const Storage *storage) {
   StoreRule *rule = ARENA_NEW(s->arena, StoreRule);
   rule->span = storage->span;
   bool ok = level_of(s, &storage->what, &rule->level);

@@ -60,14 +60,6 @@ int64_t *mesh_positions(Arena *arena, const Mesh *mesh, int64_t world) {
   return position;
 }
 
-bool mesh_meet(Arena *arena, const Mesh *a, const Mesh *b) {
-  if (a == b) return true;
-  const int64_t *in_a = mesh_positions(arena, a, mesh_last_rank(a) + 1);
-  for (int64_t p = 0, last = mesh_last_rank(a); p < b->nranks; p++)
-    if (mesh_rank(b, p) <= last && in_a[mesh_rank(b, p)] >= 0) return true;
-  return false;
-}
-
 /* The next axis from `a` on that has more than one rank. */
 static uint32_t skip_units(const Mesh *m, uint32_t a) {
   while (a < m->naxes && m->size[a] == 1) a++;

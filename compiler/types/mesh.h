@@ -41,8 +41,6 @@ int64_t mesh_find(const Mesh *mesh, int64_t rank);
 int64_t *mesh_positions(Arena *arena, const Mesh *mesh, int64_t world);
 /* Largest world rank of the mesh. */
 int64_t mesh_last_rank(const Mesh *mesh);
-/* The two share a rank. */
-bool mesh_meet(Arena *arena, const Mesh *a, const Mesh *b);
 /* `b` can stand for `a`: the same ranks in the same order, the same axes but for size-1 ones, and b
  * knows every name of a. */
 bool mesh_same(const Mesh *a, const Mesh *b);

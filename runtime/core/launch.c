@@ -58,6 +58,8 @@ int dtm_rt_stop_agreed(RtComm *comm, bool *stop) {
   return error;
 }
 
+/* `requested` when > 0, else OMP_NUM_THREADS (at most RT_MOST_THREADS), else max(1, cores / ranks
+ * on this machine). */
 static int threads_of_rank(int requested, int32_t local_world) {
   const char *variable = getenv("OMP_NUM_THREADS"); /* "8", or "8,2" for nested regions */
   long wanted = variable ? strtol(variable, NULL, 10) : 0;
@@ -71,7 +73,8 @@ static int threads_of_rank(int requested, int32_t local_world) {
   return threads < 1 ? 1 : threads;
 }
 
-int dtm_rt_threads_setup(int requested, int32_t local_world) {
+/* Sets the size of the pool of OpenMP threads, also oneDNN's, and returns it. */
+static int set_threads(int requested, int32_t local_world) {
   int threads = threads_of_rank(requested, local_world);
   omp_set_dynamic(0);
   omp_set_num_threads(threads);
@@ -107,7 +110,7 @@ static int cannot_reserve(const RtLaunch *launch, int32_t ranks, int error) {
 }
 
 static int join(const RtLaunch *launch, const LocalSegment *segment, int32_t rank, RtComm **comm) {
-  int threads = dtm_rt_threads_setup(launch->options->threads, launch->world);
+  int threads = set_threads(launch->options->threads, launch->world);
   *comm = dtm_local_join(segment, rank, threads, launch->options->deadline);
   catch_stop_signals();
   return *comm ? 0 : dtm_rt_fail(NULL, RT_DEVICE, "out of memory");
@@ -167,7 +170,7 @@ static int launch_mpi(const RtLaunch *launch, RtComm **comm) {
   if (error) {
     return error;
   }
-  (*comm)->threads = dtm_rt_threads_setup(launch->options->threads, (*comm)->local_world);
+  (*comm)->threads = set_threads(launch->options->threads, (*comm)->local_world);
   catch_stop_signals();
   return 0;
 }

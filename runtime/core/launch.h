@@ -31,9 +31,4 @@ int dtm_rt_finish(RtComm *comm, int status);
  * where to stop: call dtm_rt_stop_agreed once per step on every rank; *stop is the same on all. */
 int dtm_rt_stop_agreed(RtComm *comm, bool *stop);
 
-/* OpenMP threads per rank: `requested` when > 0, else OMP_NUM_THREADS (at most RT_MOST_THREADS),
- * else max(1, cores / ranks on this machine). Sets the pool's size (also oneDNN's) and returns it.
- */
-int dtm_rt_threads_setup(int requested, int32_t local_world);
-
 #endif
