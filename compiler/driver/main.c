@@ -47,6 +47,7 @@ int main(int argc, char **argv) {
   signal(SIGSEGV, on_internal_error);
   signal(SIGFPE, on_internal_error);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes: writing fails with EFBIG and says so */
   static Session s;
   arena_init(&s.arena);
   if (!options_parse(&s.options, &s.arena, argc, argv)) return EXIT_USAGE;

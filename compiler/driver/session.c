@@ -125,6 +125,14 @@ bool session_sema_options(Session *s, const char *path, const char *mesh, SemaOp
     overrides[i] =
         (ConfigOverride){arena_strndup(&s->arena, text, (size_t)(equals - text)), equals + 1};
   }
+  const StringList *mesh_words = &o->values[OPT_MESH];
+  if (mesh_words->len > 1) { /* the dims of the first would become 1 without a word */
+    fprintf(stderr,
+            "dtmc: --mesh is given twice, '%s' and '%s'; name all dims in one: DIM=N,DIM=N\n",
+            mesh_words->data[0], mesh_words->data[1]);
+    return false;
+  }
+  if (mesh_words->len && !*mesh_words->data[0]) return usage("--mesh", "", "DIM=N,...");
   int64_t ranks = 0;
   const char *given = option_value(o, OPT_RANKS, NULL);
   if (given) {

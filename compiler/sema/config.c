@@ -1,6 +1,7 @@
 /* config entries: declaration, -D, the printed list. See elab.h. */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +39,7 @@ static bool read_value(Sema *s, const char *text, Val like, Val *out) {
     return *digits && !*end && !errno;
   case VAL_FLOAT:
     *out = val_float(strtod(digits, &end));
-    return *digits && !*end && !errno;
+    return *digits && !*end && !errno && isfinite(out->as.f); /* as in a source */
   case VAL_BOOL:
     *out = val_bool(strcmp(text, "true") == 0);
     return out->as.b || strcmp(text, "false") == 0;

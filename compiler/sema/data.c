@@ -90,6 +90,10 @@ void block_data(Sema *s, Env *env, RunBlock *block, const Stmt *stmt) {
   }
   if (ok && v[BELOW].kind != VAL_UNSET)
     ok = want_int(s, v[BELOW], at[BELOW], "below", &source.below);
+  if (ok && v[BELOW].kind != VAL_UNSET && source.below < 1) {
+    sema_error(s, DIAG_DATA, at[BELOW], "below must be at least 1: values are from 0 up to it");
+    ok = false;
+  }
   if (ok && v[SCALE].kind != VAL_UNSET)
     ok = want_float(s, v[SCALE], at[SCALE], "scale", &source.scale);
   if (ok && v[PART].kind != VAL_UNSET) ok = part(s, v[PART], at[PART], &source);

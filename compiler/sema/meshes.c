@@ -113,8 +113,9 @@ static void apply_options(Sema *s, const Declared *d) {
   bool ok = true;
   for (const char *p = text; *p;) {
     size_t len = strcspn(p, ",");
-    if (len) ok &= apply_option(s, d, p, len, &automatic, &given);
+    ok &= apply_option(s, d, p, len, &automatic, &given);
     p += len + (p[len] == ',');
+    if (!*p && p[-1] == ',') ok &= apply_option(s, d, p, 0, &automatic, &given);
   }
   if (ok && automatic) apply_auto(s, d, automatic);
 }

@@ -227,6 +227,10 @@ void check_file_names(Sema *s) {
     const Var *var = &s->program->vars.data[v];
     if (var->kind == VAR_STATE) continue; /* in no file */
     const char *name = var->foreign_name ? var->foreign_name : var->name;
+    if (!*name || strcmp(name, "__metadata__") == 0) { /* what safetensors keeps for itself */
+      sema_error(s, DIAG_RENAME, var->span, "%s cannot be named \"%s\" in a file", var->name, name);
+      continue;
+    }
     const Var *old = name_map_get(&names, name);
     if (!old) {
       name_map_put(s->arena, &names, name, (void *)(uintptr_t)var);

@@ -90,7 +90,17 @@ expect 1 'would fail when tp > 1' check hidden.dtm --strict
 expect 1 'error\[DTM' check hidden.dtm --mesh tp=2
 expect 1 'cp.*|dp.*tp' check good.dtm --mesh cp=2
 expect 1 'dp is given twice' check good.dtm --mesh dp=2,dp=3
+for dims in , dp=2, ,dp=2 dp=2,,tp=2; do
+  expect 1 "takes name=size, not ''" check good.dtm --mesh "$dims"
+done
+expect 2 'does not take' check good.dtm --mesh ''
+expect 2 'mesh is given twice' good.dtm -o out --mesh dp=2 --mesh tp=2
 expect 1 'dimm' check good.dtm -D dimm=3
+cat >rate.dtm <<'EOF'
+config { lr = 0.1 }
+mesh world(dp = 1)
+EOF
+for number in nan inf -inf 1e999; do expect 1 'does not fit' check rate.dtm -D lr=$number; done
 expect 1 '"code"|"ruleId"' check bad.dtm --format=sarif
 expect 1 '::error file=' check bad.dtm --format=github
 
@@ -195,6 +205,13 @@ expect 1 'DTM5002' good.dtm -o /nowhere/out
 echo old >out
 expect 1 'error' bad.dtm -o out
 [ "$(cat out)" = old ] || { echo "FAIL: a failed compile touched the output"; failed=$((failed + 1)); }
+# a limit on file sizes is a message too
+(
+  ulimit -f 8
+  "$DTMC" good.dtm -o out 2>err
+  [ $? = 1 ] && grep -q 'error' err || exit 1
+) || { echo "FAIL: a limit on file sizes: $(cat err)"; failed=$((failed + 1)); }
+[ "$(cat out)" = old ] || { echo "FAIL: a compile over a limit touched the output"; failed=$((failed + 1)); }
 # a source is never an output
 cp good.dtm mine.dtm
 expect 1 'is a source' mine.dtm -o mine.dtm
