@@ -42,15 +42,16 @@ static int explain_operator(Session *s, const char *name) {
   bool function = false;
   Op op = op_by_name(name);
   if (op == OP_NONE) op = sema_function(name, &function);
+  const char *call = sema_call_text(&s->arena, &s->names, name);
   if (op != OP_NONE) {
-    fputs(infer_explain(&s->arena, op, sema_call_text(&s->arena, &s->names, op)), stdout);
+    fputs(infer_explain(&s->arena, op, call), stdout);
     return EXIT_OK;
   }
   if (function) {
-    printf("%s is a function of the language, made of operators or known to the compiler: it has "
-           "no rows "
-           "of its own.\nWhat a program makes of it: dtmc FILE.dtm --emit=graph\n",
-           name);
+    printf("%s: a function of the language, made of operators or known to the compiler, without "
+           "rows of its own\n\ncall: %s\n\nWhat a program makes of it: dtmc FILE.dtm "
+           "--emit=graph\n",
+           name, call);
     return EXIT_OK;
   }
   const char *nearest = NULL;

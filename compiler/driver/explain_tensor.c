@@ -92,7 +92,7 @@ static void collect_block(Session *s, const ProgramBlock *block, const char *nam
     const Value *v = graph_value(g, id);
     const Node *n = graph_node(g, v->node);
     if (!v->name || n->op == OP_INPUT || n->op == OP_READ) continue;
-    const char *path = g->scopes.data[n->scope].path;
+    const char *path = g->scopes.data[v->name_scope].path;
     const char *full = *path ? arena_printf(&s->arena, "%s.%s", path, v->name) : v->name;
     if (!wanted(full, name)) continue;
     Thing t = {.name = full, .what = "value", .type = &v->type};
@@ -147,6 +147,14 @@ static int widest(const ThingList *list) {
   return width > 60 ? 60 : (int)width;
 }
 
+/* Whether `name` is some whole parts of a name, between dots. */
+static bool passes_through(const char *full, const char *name) {
+  size_t n = strlen(name);
+  for (const char *p = full; (p = strstr(p, name)); p++)
+    if ((p == full || p[-1] == '.') && (p[n] == '.' || !p[n])) return true;
+  return false;
+}
+
 static int report_unknown(Session *s, const Program *p, const char *name) {
   ThingList all = {0};
   collect(s, p, NULL, &all);
@@ -155,7 +163,8 @@ static int report_unknown(Session *s, const Program *p, const char *name) {
   for (uint32_t i = 0; i < all.len; i++) {
     const char *full = all.data[i].name, *tail = strrchr(full, '.');
     unsigned limit = (unsigned)strlen(name) / 2 + 1, d = edit_distance(name, full, limit);
-    if (tail) { /* "weigth" is near "m.fc1.weight" */
+    if (passes_through(full, name)) d = 0; /* "fc1" is a module, and "m.fc1.weight" in it */
+    if (tail) {                            /* "weigth" is near "m.fc1.weight" */
       unsigned e = edit_distance(name, tail + 1, limit);
       if (e < d) d = e;
     }

@@ -65,9 +65,10 @@ typedef struct Node {
 typedef struct Value {
   TensorType type;
   NodeId node;
-  uint32_t index;   /* which result of the node */
-  const char *name; /* `let` name or NULL; printing and messages */
-  bool poisoned;    /* an error was reported where it was made: silences what follows */
+  uint32_t index;      /* which result of the node */
+  const char *name;    /* `let` name or NULL; printing and messages */
+  uint32_t name_scope; /* of that let: a result gets its name where it is used */
+  bool poisoned;       /* an error was reported where it was made: silences what follows */
 } Value;
 
 /* One module instantiation or function call, for messages and names: "layers.3.mlp". */

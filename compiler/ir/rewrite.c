@@ -21,7 +21,10 @@ void graph_map_set(GraphMap *map, ValueId old, ValueId new_value) {
   map->value[old] = new_value;
   Value *v = graph_value(map->to, new_value);
   const Value *was = graph_value(map->from, old);
-  if (!v->name) v->name = was->name;
+  if (!v->name) {
+    v->name = was->name;
+    v->name_scope = was->name_scope;
+  }
   v->poisoned |= was->poisoned;
 }
 

@@ -119,6 +119,10 @@ Val bound_value(Sema *s, Env *env, const ParamDecl *decl, Val given, Span *span)
 }
 
 bool bind_words(Sema *s, const Call *call, const char *words, Val *out, Span *spans) {
+  if (s->asked) {
+    s->asked = words;
+    return false;
+  }
   ParamSpec params[16];
   uint32_t n = 0;
   for (const char *w = words; *w && n < 16;) {

@@ -219,6 +219,45 @@ bool builtin_is_internal(Op op) {
          op == OP_GELU_TANH_SLOPE || op == OP_SILU_SLOPE;
 }
 
+/* Calls that are no list of words. */
+static const struct {
+  const char *name, *parameters;
+} unlike_words[] = {
+    {"Partial", "sum | avg | product | max | min | and | or | xor"},
+    {"redistribute", "x, dim: placement ..., layout?, mesh = m, async?, forward_dtype?, "
+                     "backward_dtype?"},
+    {"normal", "type, mean?, std?) or (mean?, std?"},
+    {"uniform", "type, low?, high?) or (low?, high?"},
+    {"norm", "x, p?, dims?, keepdim?"},
+    {"zeros_like", "x"},
+    {"ones_like", "x"},
+    {"empty_like", "x"},
+    {"full_like", "x, value"},
+    {"rand_like", "x"},
+    {"randn_like", "x"},
+};
+
+const char *builtin_parameters(Sema *s, const char *name) {
+  for (size_t i = 0; i < sizeof unlike_words / sizeof *unlike_words; i++)
+    if (strcmp(unlike_words[i].name, name) == 0) return unlike_words[i].parameters;
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    if (strcmp(table[i].name, name) != 0 || table[i].call == not_yet) continue;
+    s->asked = "";
+    table[i].call(s, &(Call){.name = name});
+    StrBuf text;
+    strbuf_init(&text, s->arena);
+    for (const char *w = s->asked; *w;) {
+      size_t len = strcspn(w, " "), word = strcspn(w, "| ");
+      strbuf_printf(&text, "%s%.*s", text.len ? ", " : "", (int)word, w);
+      if (word < len && w[len - 1] == '?') strbuf_putc(&text, '?');
+      w += len + (w[len] == ' ');
+    }
+    s->asked = NULL;
+    return text.len ? text.text : "";
+  }
+  return NULL;
+}
+
 Op sema_function(const char *name, bool *function) {
   for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
     if (strcmp(aliases[i].name, name) == 0) return aliases[i].op;

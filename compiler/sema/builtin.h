@@ -76,6 +76,8 @@ TENSOR_BUILTINS(X)
 
 /* Binds the words and the first one as a tensor. */
 bool bind_tensor(Sema *s, const Call *call, const char *words, Val *v, Span *at, ValueId *x);
+/* What a function takes, "x, dim?", as the function itself binds it; NULL for other names. */
+const char *builtin_parameters(Sema *s, const char *name);
 /* A dim of a value of this rank, counted from 0; `otherwise` where none is given. */
 bool want_dim(Sema *s, Val v, Span span, uint32_t rank, int64_t otherwise, int64_t *dim);
 

@@ -218,50 +218,52 @@ Val builtin_kaiming(Sema *s, const Call *call) {
 /* --- ranges ------------------------------------------------------------------------------------
  */
 
-static Val ramp(Sema *s, const Call *call, Op op, double from, double by, double base) {
+/* A call NAME(type, numbers...), whatever the order its arguments are written in. */
+typedef struct Ramp {
   TensorType made, wanted;
-  if (!factory_type(s, call->args[0].value, call->args[0].span, call->name, &made, &wanted))
-    return POISON;
-  Attr attrs[] = {ATTR_T(TYPE, &made), ATTR_F(START_VALUE, from), ATTR_F(STEP_VALUE, by),
-                  ATTR_F(BASE, base)};
-  Val r = emit(s, op, NULL, 0, attrs, op == OP_LOGSPACE ? 4 : 3, call->span, NULL);
-  return finish(s, r, &wanted, call->span);
-}
+  double n[3];
+} Ramp;
 
-static bool bind_numbers(Sema *s, const Call *call, const char *words, uint32_t n, double *out) {
+static bool bind_ramp(Sema *s, const Call *call, const char *words, uint32_t n, Ramp *out) {
   Val v[4];
   Span at[4];
   if (!bind_words(s, call, words, v, at)) return false;
   for (uint32_t i = 1; i < n; i++)
-    if (v[i].kind != VAL_UNSET && !want_float(s, v[i], at[i], "the bound", &out[i - 1]))
+    if (v[i].kind != VAL_UNSET && !want_float(s, v[i], at[i], "the bound", &out->n[i - 1]))
       return false;
-  return true;
+  return factory_type(s, v[0], at[0], call->name, &out->made, &out->wanted);
+}
+
+static Val ramp(Sema *s, const Call *call, const Ramp *r, Op op, double step) {
+  Attr attrs[] = {ATTR_T(TYPE, &r->made), ATTR_F(START_VALUE, r->n[0]), ATTR_F(STEP_VALUE, step),
+                  ATTR_F(BASE, r->n[2])};
+  Val y = emit(s, op, NULL, 0, attrs, op == OP_LOGSPACE ? 4 : 3, call->span, NULL);
+  return finish(s, y, &r->wanted, call->span);
 }
 
 /* arange(i64[n], start, step): start + i * step along the only dim. */
 Val builtin_arange(Sema *s, const Call *call) {
-  double n[2] = {0, 1};
-  if (!bind_numbers(s, call, op_words(OP_ARANGE), 3, n)) return POISON;
-  return ramp(s, call, OP_ARANGE, n[0], n[1], 0);
+  Ramp r = {.n = {0, 1}};
+  if (!bind_ramp(s, call, op_words(OP_ARANGE), 3, &r)) return POISON;
+  return ramp(s, call, &r, OP_ARANGE, r.n[1]);
 }
 
 /* Spacing of n points from first to last, both included. */
-static double spacing(const Call *call, double first, double last) {
-  const Val *v = &call->args[0].value;
-  int64_t n = v->kind == VAL_TYPE && v->as.type->rank ? v->as.type->shape[0] : 0;
-  return n > 1 ? (last - first) / (double)(n - 1) : 0;
+static double spacing(const Ramp *r) {
+  int64_t n = r->made.rank ? r->made.shape[0] : 0;
+  return n > 1 ? (r->n[1] - r->n[0]) / (double)(n - 1) : 0;
 }
 
 Val builtin_linspace(Sema *s, const Call *call) {
-  double n[2] = {0, 1};
-  if (!bind_numbers(s, call, "type start end", 3, n)) return POISON;
-  return ramp(s, call, OP_ARANGE, n[0], spacing(call, n[0], n[1]), 0);
+  Ramp r = {.n = {0, 1}};
+  if (!bind_ramp(s, call, "type start end", 3, &r)) return POISON;
+  return ramp(s, call, &r, OP_ARANGE, spacing(&r));
 }
 
 Val builtin_logspace(Sema *s, const Call *call) {
-  double n[3] = {0, 1, 10};
-  if (!bind_numbers(s, call, op_words(OP_LOGSPACE), 4, n)) return POISON;
-  return ramp(s, call, OP_LOGSPACE, n[0], spacing(call, n[0], n[1]), n[2]);
+  Ramp r = {.n = {0, 1, 10}};
+  if (!bind_ramp(s, call, op_words(OP_LOGSPACE), 4, &r)) return POISON;
+  return ramp(s, call, &r, OP_LOGSPACE, spacing(&r));
 }
 
 /* --- like another value ------------------------------------------------------------------------

@@ -40,7 +40,7 @@ static bool find_axis(Sema *s, Val v, Span span, Collective *c) {
 static bool begin(Sema *s, const Call *call, const char *words, uint32_t ndims, Collective *c,
                   Val *v, Span *at) {
   ValueId x;
-  if (!in_region(s, call) || !bind_words(s, call, words, v, at) ||
+  if (!bind_words(s, call, words, v, at) || !in_region(s, call) ||
       !as_tensor(s, v[0], at[0], "the operand", &x) || !find_axis(s, v[1], at[1], c))
     return false;
   c->block = *value_type(s->at.graph, x);
@@ -218,7 +218,7 @@ Val builtin_coordinate(Sema *s, const Call *call) {
   Val v[1];
   Span at[1];
   Collective c;
-  if (!in_region(s, call) || !bind_words(s, call, "axis", v, at) || !find_axis(s, v[0], at[0], &c))
+  if (!bind_words(s, call, "axis", v, at) || !in_region(s, call) || !find_axis(s, v[0], at[0], &c))
     return POISON;
   if (c.lead < 0) return val_tensor(emit_const(s, DT_I64, 0, c.r->mesh, call->span));
   TensorType t = {.dtype = DT_I64, .rank = c.r->nlead, .mesh = c.r->mesh};

@@ -181,6 +181,7 @@ struct Sema {
   NameMap models;          /* of train, for eval and infer: name -> Binding */
   struct PlanCache *plans; /* prices of auto */
   VEC(struct EscapeUse) escapes;
+  const char *asked; /* what `explain` has a function called for: its parameters, no value */
 };
 
 /* --- diagnostics (env.c) -----------------------------------------------------------------------

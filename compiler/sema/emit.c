@@ -263,5 +263,7 @@ int64_t next_instance(Sema *s) {
 void name_value(Sema *s, Val v, const char *name) {
   if (v.kind != VAL_TENSOR || !s->at.graph) return;
   Value *value = graph_value(s->at.graph, v.as.tensor);
-  if (!value->name) value->name = name;
+  if (value->name) return;
+  value->name = name;
+  value->name_scope = s->at.scope;
 }

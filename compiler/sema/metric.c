@@ -219,7 +219,8 @@ void block_metric(Sema *s, RunBlock *block, const char *name, ValueId v, Span sp
     return;
   }
   Diag *d =
-      sema_error(s, DIAG_METRIC, span, "a metric of %s must be a mean over samples", block->name);
+      sema_error(s, DIAG_METRIC, span, "a metric of %s must be a mean over samples%s", block->name,
+                 strcmp(block->name, "train") == 0 ? " with drop_last false" : "");
   diag_reason(s->sink, d,
               "batches are combined exactly by adding up sums and counts, and the last one may be "
               "short");

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sema/elab.h"
+#include "sema/builtin.h"
 #include "sema/sema.h"
 
 typedef enum WordKind { WORD_OPERAND = 1, WORD_OPERANDS, WORD_ATTR } WordKind;
@@ -91,17 +91,20 @@ static const Signature *signature_of(Sema *s, Op op) {
   return s->signatures[op] = sig;
 }
 
-const char *sema_call_text(Arena *arena, Interner *names, Op op) {
-  bool hidden = false;
-  sema_function(op_name(op), &hidden);
-  if ((hidden && !signature_text[op]) || builtin_is_internal(op)) return NULL;
+const char *sema_call_text(Arena *arena, Interner *names, const char *name) {
   Sema *s = ARENA_NEW(arena, Sema);
   *s = (Sema){.arena = arena, .names = names};
+  bool function;
+  Op op = op_by_name(name);
+  if (op == OP_NONE) op = sema_function(name, &function);
+  const char *parameters = signature_text[op] ? NULL : builtin_parameters(s, name);
+  if (parameters) return arena_printf(arena, "%s(%s)", name, parameters);
+  if (op == OP_NONE || builtin_is_internal(op)) return NULL;
   s->signatures = ARENA_ARRAY(arena, struct Signature *, OP_COUNT);
   const Signature *sig = signature_of(s, op);
   StrBuf text;
   strbuf_init(&text, arena);
-  strbuf_printf(&text, "%s(", op_name(op));
+  strbuf_printf(&text, "%s(", name);
   for (uint32_t i = 0; i < sig->n; i++) {
     strbuf_printf(&text, "%s%s", i ? ", " : "", sig->specs[i].name);
     if (sig->words[i].has_default)

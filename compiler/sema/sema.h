@@ -63,9 +63,9 @@ typedef struct SemaOptions {
 Program *sema_run(const SemaOptions *options, Arena *arena, Interner *names, Sources *sources,
                   DiagSink *sink);
 
-/* "argmax(x, dim, keepdim?)": how programs call an operator; NULL for one that only the compiler
- * makes, and for one without words of its own that a function of the language hides. */
-const char *sema_call_text(Arena *arena, Interner *names, Op op);
+/* "argmax(x, dim, keepdim?)": how programs call an operator or a function of the language; NULL for
+ * what only the compiler makes, and for names of neither. */
+const char *sema_call_text(Arena *arena, Interner *names, const char *name);
 
 /* The operator that `name` is another name of; OP_NONE and `*function` for a function of the
  * language that has no row of its own. */

@@ -54,7 +54,10 @@ static void transcribe(Sema *s, Region *r, NodeId id) {
   for (uint32_t i = 0; y && i < m->n.nresults; i++) {
     r->stack.data[m->n.first_result + i] = y + i;
     Value *v = graph_value(s->at.graph, y + i);
-    if (!v->name) v->name = graph_value(r->inner, m->n.first_result + i)->name;
+    const Value *inner = graph_value(r->inner, m->n.first_result + i);
+    if (v->name) continue;
+    v->name = inner->name;
+    v->name_scope = inner->name_scope;
   }
 }
 

@@ -112,6 +112,21 @@ expect 0 'i@x.*partial\(x: sum\)' explain op linear
 expect 0 '## contraction' explain op
 expect 2 'did you mean linear' explain op linaer
 expect 0 'softmax' explain op --list
+cat >layers.dtm <<'EOF'
+import nn
+mesh world(dp = 1)
+infer {
+  model m = nn.MLP(4, 8)
+  let y = m(ones(f32[2@dp, 4]))
+  print(y)
+}
+EOF
+expect 0 '^  y  +value' explain tensor --list layers.dtm
+expect 2 'near it: down.weight, down.bias' explain tensor down layers.dtm
+expect 0 'call: dropout\(x, p\?\)' explain op dropout
+expect 0 'call: scaled_dot_product_attention\(q, k, v, causal\?' explain op scaled_dot_product_attention
+expect 0 'call: transpose\(x, dim0\?, dim1\?\)' explain op transpose
+expect 0 'call: redistribute\(x, dim: placement' explain op redistribute
 
 # stages
 for stage in ast graph explicit grad local fused kernel plan memory llvm asm; do

@@ -109,6 +109,20 @@ static const Case cases[] = {
                "  let w = arange(f32[27]).reshape([3, 9]).redistribute(r: Shard(1))\n"
                "  print(linear(x, w))\n}\n"},
 
+    {.name = "library layers of no inputs and of no features",
+     .meshes = {"r=2", "r=3", "r=1"},
+     .want = "0 0 0 0 7",
+     .source = "import nn\nimport rope\nmesh world(r = 1)\ninfer {\n"
+               "  model m = nn.Linear(0, 2)\n  print(m(zeros(f32[2@r, 0])))\n"
+               "  print(full(sum(rope.rotate(zeros(f32[1, 1, 3@r, 0])))) + 7.0)\n}\n"},
+    {.name = "numbers of a range by name, before its type",
+     .meshes = {"r=2", "r=1"},
+     .want = "1 2 3 4 5 0 0.5 1 1 10 100",
+     .source = "mesh world(r = 1)\ninfer {\n"
+               "  print(arange(start = 1, type = f32[5@r]))\n"
+               "  print(linspace(end = 1, start = 0, type = f32[3@r]))\n"
+               "  print(logspace(start = 0, type = f32[3], end = 2))\n}\n"},
+
     /* --- order of shards --- */
     {.name = "the order in which mesh dims cut rows is kept, and changing it moves values",
      .meshes = {"dp=2,tp=2", "dp=2,tp=3", "dp=4,tp=2"},
