@@ -26,4 +26,10 @@ bool autodiff_check(const Program *program, PlanCache *plans, DiagSink *sink);
 bool autodiff_gradients(Graph *g, ValueId loss, const ValueId *wrt, uint32_t nwrt, ValueId *grads,
                         int64_t accumulate, PlanCache *plans, DiagSink *sink);
 
+/* Gradients of several values of which the cotangents `seeds` are given (of the same dtype and
+ * shape; placed as a cotangent may be). Outputs may be among `wrt`. */
+bool autodiff_pull_back(Graph *g, const ValueId *outputs, const ValueId *seeds, uint32_t noutputs,
+                        const ValueId *wrt, uint32_t nwrt, ValueId *grads, PlanCache *plans,
+                        DiagSink *sink);
+
 #endif

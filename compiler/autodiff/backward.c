@@ -6,7 +6,8 @@
  * keeps, zero bytes), so it counts once. */
 #include "autodiff/grad.h"
 
-void grad_mark_active(Grad *d, ValueId loss, const ValueId *wrt, uint32_t nwrt) {
+void grad_mark_active(Grad *d, const ValueId *outputs, uint32_t noutputs, const ValueId *wrt,
+                      uint32_t nwrt) {
   bool *depends = ARENA_ARRAY(d->scratch, bool, d->end_value);
   for (uint32_t i = 0; i < nwrt; i++) depends[wrt[i]] = true;
   for (NodeId id = 1; id < d->end; id++) {
@@ -18,7 +19,7 @@ void grad_mark_active(Grad *d, ValueId loss, const ValueId *wrt, uint32_t nwrt) 
       if (dtype_is_float(grad_type(d, node_result(n, i))->dtype)) depends[node_result(n, i)] = true;
   }
   bool *needed = d->active;
-  needed[loss] = depends[loss];
+  for (uint32_t i = 0; i < noutputs; i++) needed[outputs[i]] = depends[outputs[i]];
   for (NodeId id = d->end - 1; id > 0; id--) {
     const Node *n = graph_node(d->g, id);
     bool any = false;
@@ -161,15 +162,26 @@ void grad_differentiate(Grad *d, NodeId id, ValueId y, ValueId g) {
   }
 }
 
-static void run(Grad *d, ValueId loss, const ValueId *wrt, uint32_t nwrt, ValueId *grads) {
+/* The cotangent that a result of the pass begins with. */
+static ValueId seed_of(Grad *d, ValueId output, const ValueId *seed) {
+  d->node = graph_value(d->g, output)->node;
+  if (seed) return *seed;
+  TensorType one = {.dtype = grad_type(d, output)->dtype, .mesh = grad_type(d, output)->mesh};
+  return grad_full(d, &one, 1);
+}
+
+/* `seeds` (or NULL: 1 each) are cotangents of the outputs. */
+static void run(Grad *d, const ValueId *outputs, const ValueId *seeds, uint32_t noutputs,
+                const ValueId *wrt, uint32_t nwrt, ValueId *grads) {
   bool *is_wrt = ARENA_ARRAY(d->scratch, bool, d->end_value);
   for (uint32_t i = 0; i < nwrt; i++) is_wrt[wrt[i]] = true;
-  grad_mark_active(d, loss, wrt, nwrt);
+  grad_mark_active(d, outputs, noutputs, wrt, nwrt);
   cot_plan(d, wrt, nwrt);
-  if (d->active[loss]) {
-    d->node = graph_value(d->g, loss)->node;
-    TensorType seed = {.dtype = grad_type(d, loss)->dtype, .mesh = grad_type(d, loss)->mesh};
-    VEC_PUSH(d->scratch, &d->cots[loss], (CotPart){grad_full(d, &seed, 1), d->node});
+  for (uint32_t i = 0; i < noutputs; i++) {
+    ValueId y = outputs[i];
+    if (!d->active[y]) continue;
+    ValueId seed = seed_of(d, y, seeds ? &seeds[i] : NULL);
+    VEC_PUSH(d->scratch, &d->cots[y], (CotPart){seed, d->node});
   }
   for (NodeId id = d->end - 1; id > 0; id--) {
     Node n = *graph_node(d->g, id);
@@ -187,8 +199,9 @@ static void run(Grad *d, ValueId loss, const ValueId *wrt, uint32_t nwrt, ValueI
   }
 }
 
-bool autodiff_gradients(Graph *g, ValueId loss, const ValueId *wrt, uint32_t nwrt, ValueId *grads,
-                        int64_t accumulate, PlanCache *plans, DiagSink *sink) {
+static bool gradients(Graph *g, const ValueId *outputs, const ValueId *seeds, uint32_t noutputs,
+                      const ValueId *wrt, uint32_t nwrt, ValueId *grads, int64_t accumulate,
+                      PlanCache *plans, DiagSink *sink) {
   Arena scratch;
   arena_init(&scratch);
   Grad d = {.g = g, .scratch = &scratch, .plans = plans, .sink = sink, .accumulate = accumulate};
@@ -198,8 +211,22 @@ bool autodiff_gradients(Graph *g, ValueId loss, const ValueId *wrt, uint32_t nwr
   d.cots = ARENA_ARRAY(&scratch, CotList, d.end_value);
   diag_init(&d.inner, &scratch, sink->sources);
   uint32_t errors = sink->errors;
-  run(&d, loss, wrt, nwrt, grads);
+  if (seeds) d.born = ARENA_ARRAY(&scratch, uint8_t, d.end_value);
+  for (uint32_t i = 0; seeds && i < noutputs; i++)
+    d.born[outputs[i]] = (uint8_t)partial_axes(value_type(g, seeds[i]));
+  run(&d, outputs, seeds, noutputs, wrt, nwrt, grads);
   for (NodeId id = d.end; id < g->nodes.len; id++) graph_node(g, id)->phase = PHASE_BACKWARD;
   arena_free(&scratch);
   return sink->errors == errors;
+}
+
+bool autodiff_gradients(Graph *g, ValueId loss, const ValueId *wrt, uint32_t nwrt, ValueId *grads,
+                        int64_t accumulate, PlanCache *plans, DiagSink *sink) {
+  return gradients(g, &loss, NULL, 1, wrt, nwrt, grads, accumulate, plans, sink);
+}
+
+bool autodiff_pull_back(Graph *g, const ValueId *outputs, const ValueId *seeds, uint32_t noutputs,
+                        const ValueId *wrt, uint32_t nwrt, ValueId *grads, PlanCache *plans,
+                        DiagSink *sink) {
+  return gradients(g, outputs, seeds, noutputs, wrt, nwrt, grads, 1, plans, sink);
 }

@@ -123,7 +123,7 @@ bool autodiff_check(const Program *program, PlanCache *plans, DiagSink *sink) {
     if (n->op == OP_READ && program->vars.data[node_int(n, ATTR_VAR, 0)].kind == VAR_PARAM)
       params[nparams++] = n->first_result;
   }
-  grad_mark_active(&c.d, b->loss, params, nparams);
+  grad_mark_active(&c.d, &b->loss, 1, params, nparams);
   bool *reached = ARENA_ARRAY(&scratch, bool, program->vars.len);
   for (uint32_t i = 0; i < nparams; i++)
     if (c.d.active[params[i]]) reached[node_int(value_node(g, params[i]), ATTR_VAR, 0)] = true;

@@ -17,6 +17,7 @@
  * - kept(v) -> raw(w), infinite: the gradient from v to w passes Partial on.
  * - kept(v) -> t, infinite: mirror of P -> R, or a gradient that cannot take Partial.
  * - kept(v) -> t, reduce-scatter: mirror of a gather S -> R.
+ * - s -> raw(w), infinite, too: the cotangent of w is given, and is P.
  * - raw(p) -> t, all-reduce: p is a parameter; once per step, so 1 / accumulate of it.
  *
  * Vertices that are reachable from s in the residual graph stay Partial, so that among equal cuts
@@ -129,6 +130,11 @@ static ValueId active_result(const Grad *d, const Node *n) {
 static bool find_vertices(Net *net) {
   Grad *d = net->d;
   net->nvertices = VERTEX_FIRST;
+  for (ValueId v = 1; d->born && v < d->end_value; v++) {
+    if (!d->active[v] || !(d->born[v] >> net->axis & 1)) continue;
+    net->vertex[v] = net->nvertices;
+    net->nvertices += 2;
+  }
   for (NodeId id = d->end - 1; id > 0; id--) {
     const Node *n = graph_node(d->g, id);
     ValueId y = active_result(d, n);
@@ -215,8 +221,9 @@ static void solve(Net *net, const bool *is_wrt, const bool *is_image) {
     uint32_t raw = net->vertex[v];
     if (!raw) continue;
     bool param = is_wrt[v];
+    if (d->born && d->born[v] >> net->axis & 1) add_edge(net, VERTEX_S, raw, UNBOUNDED);
     add_edge(net, raw, param ? VERTEX_T : raw + 1,
-             is_image[v] ? UNBOUNDED : cost(net, v, partial, replicate, param));
+             is_image[v] && !param ? UNBOUNDED : cost(net, v, partial, replicate, param));
   }
   for (NodeId id = 1; id < d->end; id++) {
     const Node *n = graph_node(d->g, id);

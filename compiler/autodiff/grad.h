@@ -32,6 +32,8 @@ typedef struct Grad {
   ValueId end_value;
   bool *active;  /* per forward value: lies between a parameter and the loss */
   CotList *cots; /* per forward value */
+  uint8_t
+      *born; /* per forward value: axes on which a cotangent is given that is Partial; or NULL */
   CotPlan *plan;
   NodeId node; /* forward node that is being differentiated: span and scope of what is added */
   bool failed; /* a fault at this node was reported */
@@ -52,8 +54,9 @@ const VjpRow *vjp_row(Op op);
 /* --- the engine (backward.c) -------------------------------------------------------------------
  */
 
-/* Fills d->active: the values that depend on `wrt` and that the loss depends on. */
-void grad_mark_active(Grad *d, ValueId loss, const ValueId *wrt, uint32_t nwrt);
+/* Fills d->active: the values that depend on `wrt` and that the outputs (the loss) depend on. */
+void grad_mark_active(Grad *d, const ValueId *outputs, uint32_t noutputs, const ValueId *wrt,
+                      uint32_t nwrt);
 /* The gradients of node `id` to its active operands, given the cotangent of its result `y`. */
 void grad_differentiate(Grad *d, NodeId id, ValueId y, ValueId g);
 

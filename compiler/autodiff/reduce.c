@@ -29,6 +29,10 @@ void step_clear(Step *s) {
     step_assign(s, p->accumulator,
                 grad_full(&s->d, &s->program->vars.data[p->accumulator].type, 0));
   }
+  for (uint32_t i = 0; i < s->cleared.len; i++) {
+    uint32_t var = s->cleared.data[i];
+    step_assign(s, var, grad_full(&s->d, &s->program->vars.data[var].type, 0));
+  }
 }
 
 /* What reductions of one bucket have in common. */

@@ -61,6 +61,13 @@ uint32_t step_new_scalar(Step *s, const char *name, DType dtype, double initial)
   return new_var(s, v, initial);
 }
 
+uint32_t step_add_var(Step *s, VarKind kind, const char *name, uint32_t param,
+                      const TensorType *type, Span span) {
+  Var v = {.kind = kind, .type = *type, .param = param, .span = span};
+  v.name = intern(s->program->names, name);
+  return new_var(s, v, 0);
+}
+
 void training_warn_unused(const Program *program, uint32_t var, DiagSink *sink) {
   const Var *v = &program->vars.data[var];
   diag_emit(sink, DIAG_UNUSED_PARAMETER, v->span,
@@ -95,17 +102,20 @@ static bool gradients(Step *s, ValueId loss, int64_t accumulate) {
   for (uint32_t i = 0; i < s->nparams; i++) wrt[i] = s->params[i].value;
   if (!autodiff_gradients(s->d.g, loss, wrt, s->nparams, grads, accumulate, s->d.plans, s->d.sink))
     return false;
+  for (uint32_t i = 0; i < s->nparams; i++) s->params[i].grad = grads[i];
+  return true;
+}
+
+static void drop_unused(Step *s) {
   uint32_t kept = 0;
   for (uint32_t i = 0; i < s->nparams; i++) {
     Trained p = s->params[i];
-    p.grad = grads[i];
     if (p.grad)
       s->params[kept++] = p;
     else
       training_warn_unused(s->program, p.var, s->d.sink);
   }
   s->nparams = kept;
-  return true;
 }
 
 /* The loss is handed out even where nothing in the source asks for it. */
@@ -134,19 +144,30 @@ bool training_supported(const ProgramBlock *b, const Graph *g, DiagSink *sink) {
   return sink->errors == errors;
 }
 
-static bool build(Step *s, ProgramBlock *b, ValueId loss, ValueId lr) {
+/* `keep`: the loss and the learning rate, renumbered. */
+static bool build(Step *s, ProgramBlock *b, ValueId keep[2]) {
   int64_t batches = b->settings.accumulate > 1 ? b->settings.accumulate : 1;
-  output_loss(s, loss);
+  s->cut = b->settings.microbatches > 1 || b->settings.schedule;
+  output_loss(s, keep[0]);
+  if (s->cut) {
+    batches *= b->settings.microbatches;
+    step_cut(s, keep, 2);
+  }
   find_params(s);
   bool scaled = b->settings.compute == DT_F16 && s->nparams;
-  ValueId from = scaled ? step_scale_loss(s, loss) : loss;
-  if (!gradients(s, from, batches)) return false;
+  ValueId from = scaled ? step_scale_loss(s, keep[0]) : keep[0];
+  if (s->cut ? !step_use_gradients(s, from, batches) : !gradients(s, from, batches)) return false;
   s->done = s->d.g->nodes.len;
-  if (batches > 1) step_accumulate(s, batches);
+  if (s->cut && !step_gather_uses(s, batches)) return false;
+  drop_unused(s);
+  if (s->cut)
+    step_hand_out(s, batches);
+  else if (batches > 1)
+    step_accumulate(s, batches);
   step_reduce(s, b->settings.reduce_dtype);
   if (scaled && s->nparams) step_unscale(s);
   if (b->optimizer.clip_norm > 0) step_clip(s, b->optimizer.clip_norm);
-  step_optimize(s, &b->optimizer, lr);
+  step_optimize(s, &b->optimizer, keep[1]);
   if (s->finite) step_rescale(s);
   step_clear(s);
   step_phase(s, PHASE_OPTIMIZER);
@@ -165,7 +186,7 @@ bool autodiff_run(Program *program, PlanCache *plans, DiagSink *sink) {
   s.d = (Grad){.scratch = &scratch, .plans = plans, .sink = sink};
   s.d.g = graph_simplify(&scratch, program->arena, b->graph, keep, 2);
   diag_init(&s.d.inner, &scratch, sink->sources);
-  if (build(&s, b, keep[0], keep[1]) && sink->errors == errors) {
+  if (build(&s, b, keep) && sink->errors == errors) {
     s.d.g = again_run(&scratch, program, s.d.g, keep, 2);
     b->graph = graph_simplify(&scratch, program->arena, s.d.g, keep, 2);
     b->loss = keep[0];

@@ -14,6 +14,21 @@ typedef struct Trained {
   uint32_t accumulator; /* variable that adds up raw gradients; 0 = none (it is never the first) */
 } Trained;
 
+/* A value of what runs once per step that what runs per micro-batch uses, and what it is to have of
+ * a gradient: see micro.c. */
+typedef struct Use {
+  ValueId value;
+  ValueId grad;         /* of one micro-batch; then that of the step, in the use's element type */
+  uint32_t accumulator; /* variable */
+} Use;
+
+/* A number that is handed out once per step instead of once per micro-batch. */
+typedef struct Deferred {
+  Node output; /* the OUTPUT it was */
+  TensorType type;
+  uint32_t accumulator;
+} Deferred;
+
 typedef struct Step {
   Program *program;
   Grad d; /* builds nodes: graph, diagnostics, place of what is added */
@@ -23,8 +38,13 @@ typedef struct Step {
    * the loss, the usable steps since it changed, all usable steps. 0 = none. */
   ValueId finite;
   uint32_t scale, since, usable;
-  Phase phase; /* of nodes added from here on */
-  NodeId done; /* nodes before this one have their phase */
+  bool cut;     /* the batch comes in micro-batches: a pipeline */
+  bool *varies; /* cut: per value of the forward pass: differs between micro-batches */
+  VEC(Use) uses;
+  VEC(Deferred) deferred;
+  VEC(uint32_t) cleared; /* further variables that start every step at zero */
+  Phase phase;           /* of nodes added from here on */
+  NodeId done;           /* nodes before this one have their phase */
 } Step;
 
 /* From here on added nodes belong to `phase`. */
@@ -43,6 +63,20 @@ uint32_t step_new_scalar(Step *s, const char *name, DType dtype, double initial)
 ValueId step_on_mesh(Step *s, ValueId scalar, const Mesh *mesh);
 /* The sum of squares of all gradients, every scalar counted once (clip.c). */
 ValueId step_sum_of_squares(Step *s);
+/* A variable of this name that is zero at the start; `param` as in Var. */
+uint32_t step_add_var(Step *s, VarKind kind, const char *name, uint32_t param,
+                      const TensorType *type, Span span);
+
+/* --- micro.c ---- */
+/* Before differentiation: numbers are added up over micro-batches and handed out later; rewrites
+ * the graph and renumbers keep. */
+void step_cut(Step *s, ValueId *keep, uint32_t nkeep);
+/* Gradients of all uses of one micro-batch are in s->uses afterwards; false after an error. */
+bool step_use_gradients(Step *s, ValueId loss, int64_t batches);
+/* Adds them up over `batches` micro-batches, and takes the sums back to the parameters. */
+bool step_gather_uses(Step *s, int64_t batches);
+/* Hands out what was deferred: means over `batches` micro-batches. */
+void step_hand_out(Step *s, int64_t batches);
 
 /* Whether the optimizer is known and the loss one number; reports what is not. */
 bool training_supported(const ProgramBlock *b, const Graph *g, DiagSink *sink);

@@ -10,6 +10,8 @@
 #include "driver/fixes.h"
 #include "place/expand.h"
 #include "place/store.h"
+#include "spmd/pipeline.h"
+#include "spmd/spmd.h"
 
 static bool reported(const DiagSink *sink, const Diag *d) {
   for (uint32_t i = 0; i < sink->diags.len; i++) {
@@ -43,12 +45,19 @@ static const char *unit_dims(Session *s, const Mesh *mesh) {
   return sb.len ? sb.text : NULL;
 }
 
-/* What compiling would find behind elaboration: values without a gradient. */
+/* What compiling would find behind elaboration: values without a gradient, and in a pipeline what
+ * goes into no segment or a schedule that cannot run. */
 static void check_gradients(Session *s, Program *program, DiagSink *sink) {
   if (sink->errors || !compute_run(program, sink)) return;
   expand_run(program);
   store_run(program);
-  autodiff_check(program, session_plans(s), sink);
+  const RunSettings *train = &program->block[BLOCK_TRAIN].settings;
+  if (train->microbatches <= 1 && !train->schedule) {
+    autodiff_check(program, session_plans(s), sink);
+    return;
+  }
+  if (autodiff_run(program, session_plans(s), sink) && !spmd_run(program, session_plans(s)))
+    pipeline_cut(program, sink);
 }
 
 static bool check_one(Session *s, const char *path, const char *mesh) {

@@ -15,6 +15,7 @@
 #include "ir/verify.h"
 #include "place/expand.h"
 #include "place/store.h"
+#include "spmd/pipeline.h"
 #include "spmd/spmd.h"
 #include "syntax/ast.h"
 
@@ -47,6 +48,10 @@ static bool run_spmd(Compilation *c) {
   const char *fault = spmd_run(c->program, c->plans);
   if (fault) internal_error("spmd", fault);
   return true;
+}
+
+static bool run_pipeline(Compilation *c) {
+  return pipeline_cut(c->program, &c->session->sink);
 }
 
 static bool run_fuse(Compilation *c) {
@@ -113,6 +118,14 @@ static void print_ast(Compilation *c) {
 
 static void print_program(Compilation *c) {
   program_print(&c->emitted, c->program);
+}
+
+static void print_schedule(Compilation *c) {
+  pipeline_print(&c->emitted, c->program);
+}
+
+static void print_pipeline(Compilation *c) {
+  pipeline_draw(&c->emitted, c->program);
 }
 
 static void print_fused(Compilation *c) {
@@ -211,6 +224,8 @@ static const Pass passes[] = {
     {"expand", count_nodes, STAGE_EXPLICIT, run_expand, verify_explicit, print_program},
     {"autodiff", count_nodes, STAGE_GRAD, run_autodiff, verify_grad, print_program},
     {"spmd", count_nodes, STAGE_LOCAL, run_spmd, verify_local, print_program},
+    {"schedule", count_nodes, STAGE_SCHEDULE, run_pipeline, verify_local, print_schedule},
+    {"pipeline", count_nodes, STAGE_PIPELINE, NULL, NULL, print_pipeline},
     {"fuse", count_groups, STAGE_FUSED, run_fuse, verify_fused, print_fused},
     {"kernels", count_kernels, STAGE_KERNEL, NULL, NULL, print_kernels},
     {"plan", count_groups, STAGE_PLAN, run_plan, NULL, print_plan},

@@ -24,6 +24,10 @@ static bool same_type(const Fuser *f, ValueId a, ValueId b) {
   return type_equal(value_type(f->g, a), value_type(f->g, b));
 }
 
+static bool together(const Node *a, const Node *b) {
+  return a->phase == b->phase && a->segment == b->segment;
+}
+
 static void absorb_node(Fuser *f, NodeId by, NodeId id) {
   f->kind[id] = NODE_ABSORBED;
   f->absorbed[id].by = by;
@@ -35,14 +39,14 @@ static void absorb(Fuser *f, NodeId id, const NodeId *user, const uint32_t *uses
   Absorbed *a = &f->absorbed[id];
   const Node *n = graph_node(f->g, id);
   NodeId u = only_user(user, uses, a->result);
-  if (!u || graph_node(f->g, u)->phase != n->phase) return;
+  if (!u || !together(graph_node(f->g, u), n)) return;
   /* What is computed again is then computed by a kernel: so it is here, to the last bit. */
   bool again = n->phase == PHASE_FORWARD && f->recomputed[n->scope];
   if (is_activation(graph_node(f->g, u)->op) && f->kind[u] == NODE_KERNEL && !again) {
     a->activation = graph_node(f->g, u)->op;
     absorb_node(f, id, u);
     u = only_user(user, uses, a->result);
-    if (!u || graph_node(f->g, u)->phase != n->phase) return;
+    if (!u || !together(graph_node(f->g, u), n)) return;
   }
   const Node *add = graph_node(f->g, u);
   if (add->op != OP_ADD || f->kind[u] != NODE_KERNEL || add->operands[0] == add->operands[1])

@@ -108,6 +108,10 @@ ValueId fuse_source(const Fuser *f, const Node *n, uint32_t i) {
   return fuse_in_memory(n, i) ? fuse_storage(f, n->operands[i]) : f->root[n->operands[i]].value;
 }
 
+uint32_t fuse_part(const Node *n) {
+  return n->segment ? n->segment + 1 : n->phase > PHASE_BACKWARD;
+}
+
 bool fuse_in_kernel(const Fuser *f, NodeId n) {
   return f->kind[n] == NODE_KERNEL;
 }

@@ -167,14 +167,26 @@ static KRef global_number(const Eval *e) {
   return sum(l, kb_index(&l->b, a), dyn);
 }
 
+/* Behind the elements of the micro-batches before this one: the place in the whole batch. */
+static KRef after_micros(const Eval *e, uint32_t step, KRef number) {
+  Lower *l = e->l;
+  int64_t elements = 1;
+  for (uint32_t d = 0; d < e->type->rank; d++) elements *= e->type->shape[d];
+  KAccess at = kb_access(step);
+  at.offset = fuse_slot(l, constant(l->f, 2)); /* AbiStep.micro */
+  KRef micro = kb_load(&l->b, at, 0, 0);
+  return sum(l, number, fuse_scaled(l, micro, constant(l->f, elements)));
+}
+
 static KRef eval_random(const Eval *e) {
   Lower *l = e->l;
   const Node *n = e->n;
   bool normal = n->op == OP_RANDN;
   uint32_t step = fuse_buffer(l, 0, DT_I64, false);
   KInt instance = fuse_slot(l, constant(l->f, node_int(n, ATTR_INSTANCE, 0)));
-  KRef u =
-      kb_random(&l->b, normal ? KRANDOM_NORMAL : KRANDOM_UNIFORM, instance, global_number(e), step);
+  KRef number = global_number(e);
+  if (node_int(n, ATTR_MICRO, 0)) number = after_micros(e, step, number);
+  KRef u = kb_random(&l->b, normal ? KRANDOM_NORMAL : KRANDOM_UNIFORM, instance, number, step);
   if (n->op == OP_RAND || normal) return kb_cast(&l->b, u, kernel_compute_type(e->type->dtype));
   /* Kept when the 24-bit draw reaches p: exact, so that every type has the same mask. */
   double p = node_float(n, ATTR_P, DEFAULT_P);

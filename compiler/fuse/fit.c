@@ -125,7 +125,7 @@ bool fuse_fits(Fuser *f, NodeId id, uint32_t group, Join *j) {
   const TensorType *t = value_type(f->g, it);
   if (k->nodes.len >= GROUP_MAX_NODES || k->reads.len + n->noperands > GROUP_MAX_READS)
     return false;
-  if (k->mesh != t->mesh || k->looped != (n->phase <= PHASE_BACKWARD)) return false;
+  if (k->mesh != t->mesh || k->part != fuse_part(n)) return false;
   if (k->again != fuse_again(f, n)) return false;
   for (uint32_t d = 0; d < t->rank; d++)
     j->map.at[d] = fuse_extent(f, it, d) == SYM_ONE ? DIM_UNIT : DIM_UNKNOWN;

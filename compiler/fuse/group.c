@@ -39,10 +39,7 @@ static uint32_t new_group(Fuser *f, NodeId id, Join *j) {
   ValueId it = fuse_iterated(f, id);
   const TensorType *t = value_type(f->g, it);
   const Node *n = graph_node(f->g, id);
-  KGroup k = {.mesh = t->mesh,
-              .vertex = id,
-              .looped = n->phase <= PHASE_BACKWARD,
-              .again = fuse_again(f, n)};
+  KGroup k = {.mesh = t->mesh, .vertex = id, .part = fuse_part(n), .again = fuse_again(f, n)};
   int64_t most[DTM_MAX_DIMS];
   type_local_max(t, most);
   for (uint32_t d = 0; d < t->rank; d++) {

@@ -55,7 +55,7 @@ typedef struct KGroup {
   int64_t max_extent[DTM_MAX_DIMS];
   uint32_t inner;  /* domain dims that row reductions reduce, as bits; see lanes.c */
   uint32_t rows;   /* domain dims that reductions over rows reduce */
-  bool looped;     /* forward and backward phases; may run several times per step */
+  uint32_t part;   /* of the step, see fuse_part: one kernel runs at one time */
   uint32_t again;  /* see fuse_again */
   uint32_t merged; /* 0, or the group this one became part of */
   VEC(Group) made; /* what it was lowered to: one call, or two levels of a reduction */
@@ -148,6 +148,8 @@ void fuse_need(Fuser *f, ValueId v);
 ValueId fuse_storage(const Fuser *f, ValueId v);
 void fuse_find_users(Fuser *f);
 bool fuse_in_kernel(const Fuser *f, NodeId n);
+/* What runs together: a segment of a pipeline, or 0: forward and backward, 1: once per step. */
+uint32_t fuse_part(const Node *n);
 /* Operand i is read at run-time indices: it must lie in memory. */
 bool fuse_in_memory(const Node *n, uint32_t i);
 /* The value that operand i is read from: past what kernels look through, unless it must be in

@@ -106,7 +106,7 @@ void fuse_pull_in(Fuser *f, NodeId id, uint32_t group) {
     if (!other || other == group || f->level[def] == LEVEL_TOTAL) continue;
     if (!fuse_operand_map(f, id, i, &f->map[id], &root, &in_a)) continue;
     const KGroup *a = &f->groups.data[group], *b = &f->groups.data[other];
-    if (a->mesh != b->mesh || a->looped != b->looped || a->again != b->again ||
+    if (a->mesh != b->mesh || a->part != b->part || a->again != b->again ||
         a->nodes.len + b->nodes.len > GROUP_MAX_NODES ||
         a->reads.len + b->reads.len > GROUP_MAX_READS)
       continue;

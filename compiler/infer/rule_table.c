@@ -88,11 +88,13 @@
 #define RULE_SHARD_SLICE rule_comm
 #define RULE_PARTIAL_FILL rule_comm
 #define RULE_SEND_MESH rule_comm
+#define RULE_POST rule_comm
 /* structure */
 #define RULE_READ rule_stated
 #define RULE_ASSIGN rule_sink
 #define RULE_INPUT rule_stated
 #define RULE_STEP rule_step
+#define RULE_MICRO_SUM rule_same
 #define RULE_OUTPUT rule_sink
 
 RuleFn *rule_of(Op op) {

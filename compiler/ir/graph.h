@@ -53,9 +53,10 @@ const char *phase_name(Phase phase);
 
 typedef struct Node {
   Op op;
-  uint8_t phase;  /* Phase */
-  uint32_t scope; /* Graph.scopes index: chain of module instantiations; 0 = top */
-  Span span;      /* source of this node; a derived node has that of the node it serves */
+  uint8_t phase;    /* Phase */
+  uint32_t segment; /* of a pipeline (spmd/pipeline.h), once it is cut; 0 = of none */
+  uint32_t scope;   /* Graph.scopes index: chain of module instantiations; 0 = top */
+  Span span;        /* source of this node; a derived node has that of the node it serves */
   uint32_t noperands, nresults, nattrs;
   ValueId *operands;
   ValueId first_result; /* results are first_result .. first_result + nresults - 1 */
@@ -148,7 +149,8 @@ typedef struct RunSettings {
   int64_t steps, epochs; /* steps 0 = by epochs */
   bool shuffle, drop_last;
   int64_t accumulate, microbatches;
-  const char *schedule; /* "1f1b", ... or NULL */
+  const char *schedule; /* "1f1b", ..., or a line for each stage of a table, or NULL */
+  Span schedule_span;   /* what it comes from; not printed */
   DType compute, reduce_dtype;
   uint64_t seed;
   int64_t eval_every; /* steps; 0 = at the end */
@@ -183,6 +185,7 @@ typedef struct ProgramBlock {
   VEC(DataSource) data;
   ValueId loss; /* train: scalar; 0 in other blocks */
   OptimizerSpec optimizer;
+  struct Pipeline *pipeline; /* train, once it is cut; NULL = none (spmd/pipeline.h) */
 } ProgramBlock;
 
 typedef VEC(const Mesh *) MeshList;

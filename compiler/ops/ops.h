@@ -127,7 +127,9 @@ typedef enum TypeRule {
   X(CAUSAL, "causal", BOOL)                                                                        \
   X(SCALE, "scale", FLOAT)                                                                         \
   X(RING, "ring", STRING)                                                                          \
-  X(SINGLE, "single", BOOL)
+  X(SINGLE, "single", BOOL)                                                                        \
+  X(MICRO, "micro", BOOL)                                                                          \
+  X(CHANNEL, "channel", INT)
 
 typedef enum AttrKey {
   ATTR_NONE = 0,

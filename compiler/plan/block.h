@@ -6,6 +6,7 @@
 #include "plan/pack.h"
 #include "plan/plan.h"
 #include "plan/ranks.h"
+#include "spmd/pipeline.h"
 
 enum { NOWHERE = UINT32_MAX };
 
@@ -17,6 +18,8 @@ typedef struct Storage {
   uint32_t var;         /* 1 + index of the variable whose memory it is; 0 = none */
   uint64_t ranks;       /* that hold it, see ranks.h */
   bool step;            /* lies in the step block */
+  bool outbox;          /* of a channel between stages */
+  uint32_t slots;       /* blocks of `bytes` side by side, for micro-batches under way; 0 = one */
   uint64_t offset;      /* in the arena, when planned */
 } Storage;
 
@@ -25,11 +28,12 @@ typedef struct PlanBlock {
   const Program *program;
   FusedProgram *fused;
   const RankSets *sets;
-  uint32_t *order, norder; /* groups in execution order */
-  uint32_t looped;         /* the first `looped` of them run per accumulated batch */
-  uint32_t *position;      /* per group: index in order */
-  Storage *storage;        /* per FValue */
-  bool *copies;            /* per group: an ASSIGN that copies */
+  uint32_t *order, norder;  /* groups in execution order */
+  const Pipeline *pipeline; /* or NULL */
+  uint32_t looped;          /* the first `looped` of them run per batch or micro-batch */
+  uint32_t *position;       /* per group: index in order */
+  Storage *storage;         /* per FValue */
+  bool *copies;             /* per group: an ASSIGN that copies */
   /* Collectives that one action does together: per group 1 + the member before it, and whether one
    * follows. The last member's action stands for all; buffers of all-reduces lie side by side. */
   uint32_t *bucket_before;
@@ -45,6 +49,11 @@ Storage *block_storage(const PlanBlock *b, FValueId v);
 /* Fills order, looped, position. */
 void block_order(PlanBlock *b);
 bool block_is_ring_step(const PlanBlock *b, const Group *g);
+/* The part of the step in which a group runs; parts come one after the other. */
+uint32_t block_part(const PlanBlock *b, uint32_t g);
+/* Gives values that live from one segment of a pipeline to another a block for each micro-batch
+ * that is under way meanwhile; lives are those of `block_share`'s first pass. */
+void block_find_slots(PlanBlock *b);
 /* Fills storage (all but offset), copies: lives, sharing, variables updated in place. */
 void block_share(PlanBlock *b, bool reuse);
 /* Fills bucket_*: runs of neighbouring collectives of one ATTR_BUCKET. Their buffers live until the
@@ -60,6 +69,12 @@ void block_emit(PlanBlock *b, ImageWriter *w, BlockKind kind, const uint64_t *va
 
 static inline Phase group_phase(const PlanBlock *b, uint32_t g) {
   return (Phase)graph_node(b->fused->graph, b->fused->groups.data[g].node)->phase;
+}
+static inline uint32_t group_segment(const PlanBlock *b, uint32_t g) {
+  return graph_node(b->fused->graph, b->fused->groups.data[g].node)->segment;
+}
+static inline uint64_t storage_bytes(const Storage *s) {
+  return s->bytes * (s->slots > 1 ? s->slots : 1);
 }
 static inline Op group_op(const PlanBlock *b, uint32_t g) {
   return graph_node(b->fused->graph, b->fused->groups.data[g].node)->op;

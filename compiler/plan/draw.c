@@ -59,7 +59,7 @@ void block_list_buffers(const PlanBlock *b, uint64_t base, PlanReport *report) {
       ValueId value = f->values.data[g->outputs[k]].value;
       const char *name = value ? graph_value(f->graph, value)->name : NULL;
       PlanBuffer buffer = {.offset = s->offset - base,
-                           .size = s->bytes,
+                           .size = storage_bytes(s),
                            .first = column[s->first],
                            .last = column[s->last],
                            .phase = group_phase(b, b->order[p]),

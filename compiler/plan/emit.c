@@ -8,8 +8,9 @@
 typedef struct Emitter {
   PlanBlock *b;
   ImageWriter *w;
-  uint32_t first_sym;    /* where the block's integers begin in the image */
-  uint32_t first_source; /* where its data sources begin */
+  uint32_t first_sym;                    /* where the block's integers begin in the image */
+  uint32_t first_source;                 /* where its data sources begin */
+  uint32_t first_channel, first_segment; /* where those of its pipeline begin */
   const uint64_t *var_offset;
   BlockKind kind;
   IdMap places; /* span start -> string */
@@ -38,7 +39,12 @@ static void add_buffer(Emitter *e, AbiAction *a, FValueId v, bool written) {
   AbiBuffer buffer = {.offset = ABI_STEP_OFFSET, .written = written};
   if (v) {
     const FValue *fv = &e->b->fused->values.data[v];
-    buffer.offset = block_storage(e->b, v)->offset;
+    const Storage *storage = block_storage(e->b, v);
+    buffer.offset = storage->offset;
+    if (storage->slots > 1 && !storage->outbox) {
+      buffer.slots = storage->slots;
+      buffer.stride = storage->bytes;
+    }
     const TensorType *t = type_of(e, v);
     if (t) buffer.type = image_type(e->w, t);
     if (fv->alias) { /* the fuser's offsets of aliases are the same on every rank */
@@ -64,11 +70,12 @@ static uint32_t source_text(Emitter *e, Span span) {
 static uint32_t action_name(Emitter *e, const Group *g) {
   const Graph *graph = e->b->fused->graph;
   const Node *n = graph_node(graph, g->node);
+  const char *what = n->op == OP_SEND_MESH && node_attr(n, ATTR_CHANNEL) ? "take" : op_name(n->op);
   const char *of = n->nresults ? graph_value(graph, n->first_result)->name : NULL;
   if (n->op == OP_ASSIGN) of = e->b->program->vars.data[node_int(n, ATTR_VAR, 0)].name;
-  if (!of) return image_string(e->w, op_name(n->op));
+  if (!of) return image_string(e->w, what);
   e->text.len = 0;
-  strbuf_puts(&e->text, op_name(n->op));
+  strbuf_puts(&e->text, what);
   strbuf_putc(&e->text, ' ');
   strbuf_puts(&e->text, of);
   return image_string(e->w, e->text.text);
@@ -184,10 +191,33 @@ static void add_members(Emitter *e, uint32_t id, AbiAction *a) {
   add_buffer(e, a, g->outputs[0], true);
 }
 
+/* The two ends of a channel. */
+static void emit_message(Emitter *e, const Group *g, const Node *n, AbiAction *a) {
+  a->code = e->first_channel + (uint32_t)node_int(n, ATTR_CHANNEL, 0);
+  a->kind = n->op == OP_POST ? ABI_POST : ABI_TAKE;
+  add_buffer(e, a, g->inputs[0], false);
+  add_buffer(e, a, g->outputs[0], true);
+  AbiChannel *c = &e->w->channel.data[a->code];
+  if (a->kind == ABI_TAKE) {
+    c->to = image_type(e->w, type_of(e, g->outputs[0]));
+    return;
+  }
+  const Storage *outbox = block_storage(e->b, g->outputs[0]);
+  c->from = image_type(e->w, type_of(e, g->outputs[0]));
+  c->offset = outbox->offset;
+  c->stride = outbox->bytes;
+  c->slots = outbox->slots;
+}
+
 static void emit_collective(Emitter *e, uint32_t id, AbiAction *a) {
   if (e->b->bucket_goes_on[id]) return;
   const Group *g = &e->b->fused->groups.data[id];
   const Node *n = graph_node(e->b->fused->graph, g->node);
+  if (node_attr(n, ATTR_CHANNEL)) {
+    emit_message(e, g, n, a);
+    e->report->collectives++;
+    return;
+  }
   const TensorType *from = type_of(e, g->inputs[0]), *to = type_of(e, g->outputs[0]);
   const Attr *axes = node_attr(n, ATTR_AXES);
   for (uint32_t i = 0; axes && i < axes->as.ints.len; i++) a->axes |= 1u << axes->as.ints.data[i];
@@ -404,7 +434,7 @@ static void emit_sources(Emitter *e, const ProgramBlock *block, AbiProgram *prog
                    .to = d->to,
                    .source = source_text(e, d->span)};
     if (d->type.rank && program->batch == 0 && !source_is_made(d))
-      program->batch = d->type.shape[0];
+      program->batch = d->type.shape[0] * program->microbatches;
     VEC_PUSH(e->w->arena, &e->w->source, s);
   }
 }
@@ -413,11 +443,44 @@ static void emit_settings(Emitter *e, const RunSettings *s, AbiProgram *p) {
   p->steps = s->steps;
   p->epochs = s->epochs;
   p->accumulate = s->accumulate > 1 ? s->accumulate : 1;
+  p->microbatches = s->microbatches > 1 ? s->microbatches : 1;
   p->eval_every = s->eval_every;
   p->save_every = s->save_every;
   p->save = image_string(e->w, s->save);
   p->shuffle = s->shuffle;
   p->drop_last = s->drop_last;
+}
+
+/* The lists of the stages; segments have a place in the image for each of the block's. */
+static void emit_stages(Emitter *e, AbiProgram *program) {
+  const Pipeline *p = e->b->pipeline;
+  ImageWriter *w = e->w;
+  program->stages = w->stage.len;
+  program->nstages = p->stages.len;
+  for (uint32_t s = 0; s < p->stages.len; s++) {
+    const PipeStage *stage = &p->stages.data[s];
+    AbiStage a = {.mesh = image_mesh(w, stage->mesh),
+                  .entries = w->entry.len,
+                  .nentries = stage->entries.len};
+    for (uint32_t i = 0; i < stage->entries.len; i++) {
+      AbiEntry entry = {e->first_segment + stage->entries.data[i].segment,
+                        stage->entries.data[i].micro};
+      VEC_PUSH(w->arena, &w->entry, entry);
+    }
+    VEC_PUSH(w->arena, &w->stage, a);
+  }
+}
+
+/* Where a segment's actions begin and end, as they are written one after the other. */
+static void count_action(Emitter *e, uint32_t id, uint32_t before, AbiProgram *program) {
+  const Pipeline *p = e->b->pipeline;
+  uint32_t segment = group_segment(e->b, id), n = e->w->action.len - before;
+  if (!segment || !n) return;
+  AbiSegment *a = &e->w->segment.data[e->first_segment + segment];
+  if (!a->nactions) a->actions = before;
+  a->nactions += n;
+  if (p->segments.data[segment].kind == SEGMENT_PROLOGUE) program->prologue += n;
+  if (p->segments.data[segment].kind == SEGMENT_COUNT) program->counted += n;
 }
 
 /* The integers of the block behind those before, its meshes renumbered. */
@@ -460,6 +523,8 @@ void block_emit(PlanBlock *b, ImageWriter *w, BlockKind kind, const uint64_t *va
                .w = w,
                .first_sym = w->sym.len,
                .first_source = w->source.len,
+               .first_channel = w->channel.len,
+               .first_segment = w->segment.len,
                .var_offset = var_offset,
                .kind = kind,
                .report = report};
@@ -472,12 +537,19 @@ void block_emit(PlanBlock *b, ImageWriter *w, BlockKind kind, const uint64_t *va
   const ProgramBlock *block = &b->program->block[kind];
   emit_settings(&e, &block->settings, p);
   emit_sources(&e, block, p);
-  find_begins(&e);
+  if (!b->pipeline) find_begins(&e); /* segments begin nothing for one another */
+  for (uint32_t i = 0; b->pipeline && i < b->pipeline->segments.len; i++)
+    VEC_PUSH(w->arena, &w->segment, (AbiSegment){0});
+  for (uint32_t i = 0; b->pipeline && i < b->pipeline->channels.len; i++)
+    VEC_PUSH(w->arena, &w->channel, (AbiChannel){0});
   for (uint32_t i = 0; i < b->norder; i++) {
-    if (i == b->looped) p->looped = w->action.len - p->actions;
+    uint32_t before = w->action.len;
+    if (i == b->looped) p->looped = before - p->actions;
     emit_group(&e, b->order[i]);
-    emit_begins(&e, i);
+    if (!b->pipeline) emit_begins(&e, i);
+    if (b->pipeline) count_action(&e, b->order[i], before, p);
   }
+  if (b->pipeline) emit_stages(&e, p);
   p->nactions = w->action.len - p->actions;
   if (b->looped == b->norder) p->looped = p->nactions;
   emit_syms(&e); /* last: contractions add some */

@@ -11,9 +11,16 @@
 
 #include "plan/block.h"
 
-static bool once_per_step(const PlanBlock *b, uint32_t g) {
+uint32_t block_part(const PlanBlock *b, uint32_t g) {
   Phase p = group_phase(b, g);
-  return p == PHASE_REDUCE || p == PHASE_OPTIMIZER;
+  if (!b->pipeline) return p == PHASE_REDUCE || p == PHASE_OPTIMIZER;
+  uint32_t segment = group_segment(b, g); /* ONCE, the first, comes last */
+  return (segment ? segment : b->pipeline->segments.len) - 1;
+}
+
+/* Parts before this one run per batch or micro-batch. */
+static uint32_t first_once(const PlanBlock *b) {
+  return b->pipeline ? b->pipeline->segments.len - 2 : 1;
 }
 
 static FValueId root_of(const PlanBlock *b, FValueId v) {
@@ -21,15 +28,13 @@ static FValueId root_of(const PlanBlock *b, FValueId v) {
   return alias ? alias : v;
 }
 
-/* A stable partition of `from` into `to`. */
-static uint32_t partition(const PlanBlock *b, const uint32_t *from, uint32_t *to) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < b->norder; i++)
-    if (!once_per_step(b, from[i])) to[n++] = from[i];
-  uint32_t looped = n;
-  for (uint32_t i = 0; i < b->norder; i++)
-    if (once_per_step(b, from[i])) to[n++] = from[i];
-  return looped;
+/* The parts of the step one after the other, each in the order of the fuser. */
+static void partition(const PlanBlock *b, uint32_t *to) {
+  uint32_t parts = b->pipeline ? b->pipeline->segments.len : 2;
+  uint32_t *start = ARENA_ARRAY(b->arena, uint32_t, parts + 1);
+  for (uint32_t i = 0; i < b->norder; i++) start[block_part(b, i) + 1]++;
+  for (uint32_t i = 0; i < parts; i++) start[i + 1] += start[i];
+  for (uint32_t i = 0; i < b->norder; i++) to[start[block_part(b, i)]++] = i;
 }
 
 /* Per value root: the last position at which it is used. */
@@ -90,7 +95,7 @@ static void sink(PlanBlock *b, uint32_t *order) {
         if (use && use - 1 < wanted) wanted = use - 1;
       }
       if (wanted != NOWHERE && wanted > i &&
-          once_per_step(b, order[i]) == once_per_step(b, order[wanted]))
+          block_part(b, order[i]) == block_part(b, order[wanted]))
         key[i] = wanted;
     }
     for (uint32_t k = 0; k < g->ninputs; k++) {
@@ -101,8 +106,8 @@ static void sink(PlanBlock *b, uint32_t *order) {
   sort_by_key(b, order, key, false);
 }
 
-/* Every ASSIGN right behind the last reader of its variable's old value; one that runs per
- * accumulated batch stays among those, and readers behind them see the new value. */
+/* Every ASSIGN right behind the last reader of its variable's old value in its part of the step;
+ * readers behind that part see the new value. */
 static void delay_assigns(PlanBlock *b, uint32_t *order) {
   const FusedProgram *f = b->fused;
   uint32_t nvars = b->program->vars.len;
@@ -117,13 +122,18 @@ static void delay_assigns(PlanBlock *b, uint32_t *order) {
     if (until + 1 > read_until[var]) read_until[var] = until + 1;
   }
   uint32_t *key = ARENA_ARRAY(b->arena, uint32_t, b->norder);
+  uint32_t *part_end = ARENA_ARRAY(b->arena, uint32_t, b->norder + 1); /* last of the same part */
+  for (uint32_t i = b->norder; i-- > 0;) {
+    bool ends = i + 1 == b->norder || block_part(b, order[i]) != block_part(b, order[i + 1]);
+    part_end[i] = ends ? i : part_end[i + 1];
+  }
   for (uint32_t i = 0; i < b->norder; i++) {
     key[i] = i;
     if (group_op(b, order[i]) == OP_ASSIGN) {
       const Group *g = &f->groups.data[order[i]];
       uint32_t var = (uint32_t)node_int(graph_node(f->graph, g->node), ATTR_VAR, 0);
       uint32_t until = read_until[var] > i ? read_until[var] - 1 : i;
-      key[i] = i < b->looped && until >= b->looped ? b->looped - 1 : until;
+      key[i] = until > part_end[i] ? part_end[i] : until;
     }
   }
   sort_by_key(b, order, key, true);
@@ -134,14 +144,15 @@ typedef struct Collected {
   int64_t bucket;
   Op op;
   uint32_t last; /* position of the last member so far */
-  bool once, closed;
+  uint32_t part; /* of the step */
+  bool closed;
 } Collected;
 
 static Collected *collected(const PlanBlock *b, Collected *all, uint32_t n, uint32_t g) {
   const Node *node = graph_node(b->fused->graph, b->fused->groups.data[g].node);
   for (uint32_t i = n; i-- > 0;)
     if (all[i].bucket == node_int(node, ATTR_BUCKET, 0) && all[i].op == node->op &&
-        all[i].once == once_per_step(b, g))
+        all[i].part == block_part(b, g))
       return all[i].closed ? NULL : &all[i];
   return NULL;
 }
@@ -165,7 +176,7 @@ static void join_buckets(PlanBlock *b, uint32_t *order) {
     Collected *c = collected(b, all, n, order[i]);
     if (!c) {
       c = &all[n++];
-      *c = (Collected){.bucket = bucket, .op = node->op, .once = once_per_step(b, order[i])};
+      *c = (Collected){.bucket = bucket, .op = node->op, .part = block_part(b, order[i])};
     }
     c->last = i;
     of[i] = made[g->outputs[0]] = (uint32_t)(c - all) + 1;
@@ -178,9 +189,7 @@ static void join_buckets(PlanBlock *b, uint32_t *order) {
 void block_order(PlanBlock *b) {
   b->norder = b->fused->groups.len;
   uint32_t *order = ARENA_ARRAY(b->arena, uint32_t, b->norder);
-  uint32_t *given = ARENA_ARRAY(b->arena, uint32_t, b->norder);
-  for (uint32_t i = 0; i < b->norder; i++) given[i] = i;
-  b->looped = partition(b, given, order);
+  partition(b, order);
   delay_assigns(b, order);
   sink(b, order);
   join_buckets(b, order);
@@ -190,6 +199,6 @@ void block_order(PlanBlock *b) {
   b->looped = 0;
   for (uint32_t i = 0; i < b->norder; i++) {
     b->position[order[i]] = i;
-    if (!once_per_step(b, order[i])) b->looped = i + 1;
+    if (block_part(b, order[i]) < first_once(b)) b->looped = i + 1;
   }
 }

@@ -48,6 +48,14 @@ static void extend_lives(PlanBlock *b, uint32_t g) {
   }
 }
 
+/* Members of a bucket are moved as parts of one buffer, which those with a block for each
+ * micro-batch under way are not. */
+static bool has_slots(const PlanBlock *b, uint32_t g) {
+  const Group *group = &b->fused->groups.data[g];
+  return block_storage(b, group->inputs[0])->slots > 1 ||
+         block_storage(b, group->outputs[0])->slots > 1;
+}
+
 void block_find_buckets(PlanBlock *b) {
   uint32_t ngroups = b->fused->groups.len, last = 0; /* 1 + the member before */
   b->bucket_before = ARENA_ARRAY(b->arena, uint32_t, ngroups);
@@ -56,7 +64,8 @@ void block_find_buckets(PlanBlock *b) {
     uint32_t g = b->order[p];
     if (b->fused->groups.data[g].kind == GROUP_VIEW || group_op(b, g) == OP_READ) continue;
     int64_t bucket = bucket_of(b, g);
-    if (bucket && last && bucket == bucket_of(b, last - 1) && alike(b, last - 1, g)) {
+    if (bucket && last && bucket == bucket_of(b, last - 1) && alike(b, last - 1, g) &&
+        !has_slots(b, last - 1) && !has_slots(b, g)) {
       b->bucket_before[g] = last;
       b->bucket_goes_on[last - 1] = true;
       extend_lives(b, g);
@@ -141,9 +150,9 @@ void block_place(PlanBlock *b, uint64_t base, const uint64_t *var_offset, bool r
     else if (s->step)
       s->offset = ABI_STEP_OFFSET + offsetof(AbiStep, step);
     else {
-      items[n] =
-          (PackItem){.size = s->bytes, .first = s->first, .last = s->last, .where = s->ranks};
-      if (!reuse) items[n] = (PackItem){.size = s->bytes, .last = b->norder};
+      items[n] = (PackItem){
+          .size = storage_bytes(s), .first = s->first, .last = s->last, .where = s->ranks};
+      if (!reuse) items[n] = (PackItem){.size = storage_bytes(s), .last = b->norder};
       slots[n] = (Slot){.storage = v};
       slot_of[v] = ++n;
     }

@@ -64,16 +64,20 @@ Plan *plan_run(Arena *arena, const Program *program, FusedProgram *const fused[B
   image_init(&w, arena);
   image_mesh(&w, program->world);
   for (BlockKind i = BLOCK_INIT; i < BLOCK_COUNT; i++)
-    VEC_PUSH(arena, &w.program, (AbiProgram){.accumulate = 1});
+    VEC_PUSH(arena, &w.program, (AbiProgram){.accumulate = 1, .microbatches = 1});
   uint64_t *offset = ARENA_ARRAY(arena, uint64_t, program->vars.len);
   RankSets sets;
   rank_sets_find(arena, program, fused, &sets);
   plan->persistent_size = place_variables(arena, program, &sets, offset, plan);
+  const Pipeline *pipeline = program->block[BLOCK_TRAIN].pipeline;
+  const uint64_t counts = plan->persistent_size;
+  if (pipeline) plan->persistent_size += aligned(pipeline->channels.len * ABI_CHANNEL_BYTES);
   plan->arena_size = plan->persistent_size;
   emit_variables(&w, program, offset);
   for (BlockKind i = BLOCK_INIT; i < BLOCK_COUNT; i++) {
     if (!fused[i]) continue;
     PlanBlock b = {.arena = arena, .program = program, .fused = fused[i], .sets = &sets};
+    b.pipeline = program->block[i].pipeline;
     block_order(&b);
     block_share(&b, options->reuse);
     block_find_buckets(&b);
@@ -87,6 +91,7 @@ Plan *plan_run(Arena *arena, const Program *program, FusedProgram *const fused[B
                       .seed = program->seed,
                       .arena_size = plan->arena_size,
                       .persistent_size = plan->persistent_size,
+                      .counts_offset = counts,
                       .path = image_string(&w, options->path),
                       .compiler = image_string(&w, options->compiler),
                       .world = image_mesh(&w, program->world)};

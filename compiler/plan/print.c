@@ -31,6 +31,8 @@ static const char *kind_name(uint32_t kind) {
       [ABI_LIBRARY] = "library",
       [ABI_INPUT] = "input",
       [ABI_OUTPUT] = "output",
+      [ABI_POST] = "post",
+      [ABI_TAKE] = "take",
   };
   return names[kind];
 }
@@ -57,6 +59,7 @@ static void print_type(const Printer *p, uint32_t type) {
 
 static void print_buffer(const Printer *p, const AbiBuffer *b) {
   strbuf_printf(p->out, "  %s0x%" PRIx64, b->written ? ">" : "", b->offset);
+  if (b->slots > 1) strbuf_printf(p->out, " x%u", b->slots);
   if (!b->type) return;
   strbuf_putc(p->out, ' ');
   print_type(p, b->type);

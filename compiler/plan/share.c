@@ -242,6 +242,7 @@ void block_share(PlanBlock *b, bool reuse) {
   b->storage = ARENA_ARRAY(b->arena, Storage, f->values.len);
   b->copies = ARENA_ARRAY(b->arena, bool, f->groups.len);
   find_lives(b);
+  if (b->pipeline) block_find_slots(b);
   Readers *readers = ARENA_ARRAY(b->arena, Readers, b->program->vars.len);
   share_reads(b, readers);
   if (reuse) share_accumulators(b);

@@ -27,7 +27,8 @@ static const Stmt *setting_of(Sema *s, const RunBlock *block, const char *keywor
 /* Settings that another one, or the lack of data, leaves without effect. */
 static void refuse_ineffective(Sema *s, RunBlock *block) {
   static const char *const twice[][2] = {{"steps", "epochs"}, {"seed", "manual_seed"}};
-  static const char *const of_data[] = {"epochs", "shuffle", "drop_last"};
+  static const char *const of_data[] = {"epochs", "shuffle", "drop_last", "microbatches",
+                                        "schedule"};
   for (size_t i = 0; i < sizeof twice / sizeof *twice; i++) {
     const Stmt *a = setting_of(s, block, twice[i][0]), *b = setting_of(s, block, twice[i][1]);
     if (!a || !b) continue;
@@ -53,6 +54,8 @@ static void hand_out(Sema *s, RunBlock *block) {
       continue;
     }
     if (padded) v = block_masked_loss(s, block, v, r->span);
+    if (block->out->settings.microbatches > 1)
+      v = block_spread(s, block, v, is_loss ? "the loss" : "a metric", r->span);
     if (is_loss) block->out->loss = v;
     if (v && block_whole(s, val_tensor(v), r->span, is_loss ? "the loss" : "a metric", &out))
       emit_output(s, out, r->name, r->role, r->span);
@@ -60,9 +63,24 @@ static void hand_out(Sema *s, RunBlock *block) {
   }
 }
 
+/* Settings that are not built beside others. */
+static void refuse_together(Sema *s, RunBlock *block) {
+  const RunSettings *set = &block->out->settings;
+  const Stmt *drop = setting_of(s, block, "drop_last");
+  if (set->microbatches > 1 && !set->drop_last && drop)
+    sema_error(s, DIAG_UNSUPPORTED, drop->span,
+               "drop_last false is not supported yet beside micro-batches");
+  const Stmt *compute = setting_of(s, block, "compute");
+  if ((set->microbatches > 1 || set->schedule) && set->compute == DT_F16 && compute)
+    sema_error(s, DIAG_UNSUPPORTED, compute->span,
+               "compute f16 is not supported yet beside micro-batches");
+}
+
 static void finish_train(Sema *s, RunBlock *block) {
   ProgramBlock *out = block->out;
   refuse_ineffective(s, block);
+  refuse_together(s, block);
+  if (!s->sink->errors && out->settings.microbatches > 1) block_spread_random(s, block);
   if (!s->sink->errors) hand_out(s, block);
   if (block->optimizer) block_optimizer(s, block->env, block);
   if (s->sink->errors) return;
@@ -98,6 +116,7 @@ static void run_block(Sema *s, SourceUnit *file, const Item *item, BlockKind kin
   s->at.training = kind == BLOCK_TRAIN;
   begin_graph(s, out->graph, &cache);
   s->block = &block;
+  block_settings_first(s, &env, &block, &item->as.block);
   Body body = {.kind = BODY_BLOCK, .block = &block};
   exec_stmts(s, &env, &item->as.block, &body);
   if (kind == BLOCK_TRAIN) finish_train(s, &block);

@@ -103,7 +103,9 @@ void block_data(Sema *s, Env *env, RunBlock *block, const Stmt *stmt) {
   }
   if (ok) {
     source.type = *v[TYPE].as.type;
-    ok = check_type(s, &source.type, at[TYPE]) && same_batch(s, block, &source);
+    ok = check_type(s, &source.type, at[TYPE]);
+    if (ok) source.type.shape[0] = block_micro_rows(s, block, source.type.shape[0], at[TYPE]);
+    ok = ok && same_batch(s, block, &source);
     bool is_float = dtype_is_float(source.type.dtype);
     if (strcmp(source.reader, "prompt") == 0 && (is_float || source.type.rank != 2)) {
       sema_error(s, DIAG_DATA, at[TYPE],

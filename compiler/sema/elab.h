@@ -448,15 +448,23 @@ typedef struct RunBlock {
   NameMap metrics;        /* names that are taken */
   VEC(Reported) reported; /* train: handed out when all settings are known */
   Samples *samples;       /* what is known of the block's values; NULL = nothing yet */
+  bool unpadded;          /* what is taken apart now counts all samples: no batch is short */
   const Stmt *optimizer;  /* evaluated last: schedules may ask for the number of steps */
   bool prints_text;
   Span span;
 } RunBlock;
 
+/* What a mean is made of. */
+typedef struct Parts {
+  Val sum, count; /* scalars, pending sums perhaps; no count (VAL_UNSET): it is a sum */
+} Parts;
+
 /* Of the values of the block's graph, also of those that come later (samples.c). */
 Samples *block_samples(Sema *s, RunBlock *block);
 void run_blocks(Sema *s, SourceUnit *main_file);
 void block_setting(Sema *s, Env *env, RunBlock *block, const Stmt *stmt);
+/* Settings that sources of data depend on, wherever they stand in the block. */
+void block_settings_first(Sema *s, Env *env, RunBlock *block, const StmtList *stmts);
 /* The value whole on every rank, for the run-time to hand out; false after an error. */
 bool block_whole(Sema *s, Val v, Span span, const char *what, ValueId *out);
 void block_expression(Sema *s, Env *env, RunBlock *block, const Stmt *stmt);
@@ -467,6 +475,16 @@ void block_metric(Sema *s, RunBlock *block, const char *name, ValueId v, Span sp
 ValueId block_weighted_loss(Sema *s, RunBlock *block, ValueId loss, Span span);
 /* The loss of train over the true samples of a batch that may be short; 0 after an error. */
 ValueId block_masked_loss(Sema *s, RunBlock *block, ValueId loss, Span span);
+/* Takes a mean, a sum or a cross_entropy over samples apart; false when the value is none. */
+bool block_split(Sema *s, RunBlock *block, ValueId v, Span span, Parts *parts);
+/* micro.c: the rows of one micro-batch, of a batch of `rows`, which is reported when it has no
+ * equal parts. */
+int64_t block_micro_rows(Sema *s, const RunBlock *block, int64_t rows, Span span);
+/* A scalar whose mean over the micro-batches is the value over the batch; 0 after an error. `what`
+ * as in "the loss". */
+ValueId block_spread(Sema *s, RunBlock *block, ValueId v, const char *what, Span span);
+/* Random masks that go on from one micro-batch to the next; reports what cannot be cut. */
+void block_spread_random(Sema *s, RunBlock *block);
 Val builtin_total_steps(Sema *s, const Call *call);
 /* Drops nodes that nothing needs, keeping the order. `roots` are values kept besides outputs and
  * assigns; they are renumbered in place. */

@@ -14,11 +14,6 @@
 
 #include "sema/elab.h"
 
-/* What a mean is made of. */
-typedef struct Parts {
-  Val sum, count; /* scalars, pending sums perhaps; no count (VAL_UNSET): it is a sum */
-} Parts;
-
 static Val cast_to_float(Sema *s, ValueId x, Span span) {
   DType t = value_type(s->at.graph, x)->dtype;
   return t == DT_F64 ? val_tensor(x) : emit_cast(s, x, dtype_map(s, DT_F32), span);
@@ -68,8 +63,9 @@ static Val whole(Sema *s, Val v, const Mesh *mesh, Span span) {
   return emit_redistribute(s, v.as.tensor, &t, span);
 }
 
-/* The mask with as many dims as `x`. */
+/* The mask with as many dims as `x`; VAL_UNSET where no batch is short. */
 static Val mask_for(Sema *s, RunBlock *block, ValueId x, Span span) {
+  if (block->unpadded) return (Val){.kind = VAL_UNSET};
   TensorType t = *value_type(s->at.graph, x);
   Val mask = val_tensor(valid_mask(s, block, &t, span));
   for (uint32_t d = 1; d < t.rank && mask.kind != VAL_POISON; d++)
@@ -81,7 +77,7 @@ static Val mask_for(Sema *s, RunBlock *block, ValueId x, Span span) {
 static Val masked(Sema *s, Val mask, Val x, Span span) {
   if (mask.kind == VAL_POISON || x.kind == VAL_POISON) return POISON;
   Val value = cast_to_float(s, x.as.tensor, span);
-  if (value.kind == VAL_POISON) return POISON;
+  if (value.kind == VAL_POISON || mask.kind == VAL_UNSET) return value;
   const TensorType *t = value_type(s->at.graph, value.as.tensor);
   ValueId zero = emit_const(s, t->dtype, 0, t->mesh, span);
   return emit(s, OP_WHERE, (ValueId[]){mask.as.tensor, value.as.tensor, zero}, 3, NULL, 0, span,
@@ -100,7 +96,7 @@ static bool has_samples(const Sema *s, const RunBlock *block, Samples *samples, 
 static Parts split_reduction(Sema *s, RunBlock *block, ValueId x, bool mean, Span span) {
   Val mask = mask_for(s, block, x, span);
   Parts parts = {.sum = total(s, masked(s, mask, val_tensor(x), span), span)};
-  if (!mean || mask.kind == VAL_POISON) return parts;
+  if (!mean || mask.kind != VAL_TENSOR) return parts;
   /* every valid sample counts once per element that it has */
   TensorType t = *value_type(s->at.graph, x);
   double per_row = 1;
@@ -172,7 +168,9 @@ static Parts split_cross_entropy(Sema *s, RunBlock *block, const Node *node, boo
   return parts;
 }
 
-/* Takes a mean, a sum or a cross_entropy over samples apart; false when the value is none. */
+/* Takes a mean, a sum or a cross_entropy over samples apart; false when the value is none. A mean
+ * of a block whose batches are never short has its count only where values count unequally: in a
+ * cross_entropy. */
 static bool split(Sema *s, RunBlock *block, Samples *samples, ValueId v, Span span, Parts *parts) {
   Node n = *value_node(s->at.graph, v);
   if (n.op == OP_MEAN || n.op == OP_SUM) {
@@ -189,6 +187,13 @@ static bool split(Sema *s, RunBlock *block, Samples *samples, ValueId v, Span sp
     return false;
   *parts = split_cross_entropy(s, block, &n, !how || strcmp(how, "mean") == 0, span);
   return true;
+}
+
+bool block_split(Sema *s, RunBlock *block, ValueId v, Span span, Parts *parts) {
+  block->unpadded = true;
+  bool ok = split(s, block, block_samples(s, block), v, span, parts);
+  block->unpadded = false;
+  return ok;
 }
 
 static void output_part(Sema *s, Val v, const char *name, const char *role, Span span) {

@@ -4,7 +4,8 @@
  * the one that placements answer already: on a mesh of as many ranks as the batch has samples,
  * with every source sharded by its batch and all else replicated, does the value come out sharded
  * by its dim 0 without communication? Types alone are looked at; what the program does about its
- * own mesh plays no part here.
+ * own mesh plays no part here. A batch of one sample cannot be cut: micro-batches of one row are
+ * looked at as if they had two.
  */
 #include <string.h>
 
@@ -13,7 +14,8 @@
 struct Samples {
   Sema *s;
   const Graph *g;
-  Mesh mesh; /* one axis, one rank per sample */
+  Mesh mesh;     /* one axis, one rank per sample */
+  int64_t times; /* rows that are looked at for each that there is */
   TensorType *type;
   SampleKind *kind; /* per value; 0 = not looked at */
   ValueId nvalues;
@@ -24,6 +26,8 @@ Samples *block_samples(Sema *s, RunBlock *block) {
   if (block->samples) return block->samples;
   Samples *w = block->samples = ARENA_NEW(s->arena, Samples);
   int64_t batch = block->out->data.len ? block->out->data.data[0].type.shape[0] : 1;
+  w->times = batch == 1 && block->out->settings.microbatches > 1 ? 2 : 1;
+  batch *= w->times;
   w->s = s;
   w->g = s->at.graph;
   w->next = 1;
@@ -47,6 +51,21 @@ static SampleKind kind_of(const TensorType *t) {
   return p.kind == PLACE_SHARD && p.dim == 0 ? SAMPLES_ROWS : SAMPLES_MIXED;
 }
 
+/* Attributes that state the rows, of more of them. */
+static const Attr *more_rows(const Samples *w, const Node *n) {
+  if (w->times == 1 || (n->op != OP_RESHAPE && n->op != OP_EXPAND)) return n->attrs;
+  Attr *attrs = ARENA_ARRAY(w->s->arena, Attr, n->nattrs);
+  memcpy(attrs, n->attrs, n->nattrs * sizeof *attrs);
+  for (uint32_t i = 0; i < n->nattrs; i++) {
+    if (attrs[i].key != ATTR_SHAPE || !attrs[i].as.ints.len) continue;
+    int64_t *shape = ARENA_ARRAY(w->s->arena, int64_t, attrs[i].as.ints.len);
+    memcpy(shape, attrs[i].as.ints.data, attrs[i].as.ints.len * sizeof *shape);
+    if (shape[0] > 0) shape[0] *= w->times;
+    attrs[i].as.ints.data = shape;
+  }
+  return attrs;
+}
+
 /* The types of a node's results on the mesh of samples. */
 static void look(Samples *w, const Node *n) {
   bool sources = n->op == OP_INPUT, passes = n->op == OP_REDISTRIBUTE || n->op == OP_DETACH;
@@ -55,8 +74,9 @@ static void look(Samples *w, const Node *n) {
     w->type[v] = *value_type(w->g, v);
     w->type[v].mesh = &w->mesh;
     w->type[v].layout = (Layout){0};
+    if (sources && w->type[v].rank) w->type[v].shape[0] *= w->times;
+    if (passes) w->type[v] = w->type[n->operands[0]];
     if (sources) layout_set(&w->type[v].layout, &w->mesh, 0, PLACE_SHARD, 0, REDUCE_NONE);
-    if (passes) w->type[v].layout = w->type[n->operands[0]].layout;
     /* What could not be inferred has no layout that says so. */
     w->kind[v] = passes ? w->kind[n->operands[0]] : kind_of(&w->type[v]);
   }
@@ -72,7 +92,8 @@ static void look(Samples *w, const Node *n) {
   }
   if (!depends) return;
   InferResult *out = ARENA_NEW(w->s->arena, InferResult);
-  if (!mixed) infer_node(w->s->arena, n->op, operands, n->noperands, n->attrs, n->nattrs, out);
+  if (!mixed)
+    infer_node(w->s->arena, n->op, operands, n->noperands, more_rows(w, n), n->nattrs, out);
   mixed |= out->status != INFER_OK;
   for (uint32_t k = 0; k < n->nresults; k++) {
     ValueId v = node_result(n, k);

@@ -76,13 +76,42 @@ static void line_accumulate(Sema *s, const Line *line) {
   line_int(s, line, 1, &line->block->out->settings.accumulate);
 }
 static void line_microbatches(Sema *s, const Line *line) {
-  int64_t n = 1;
-  line_int(s, line, 1, &n);
-  if (n > 1) unsupported(s, line, "a pipeline of micro-batches");
-  line->block->out->settings.microbatches = n;
+  line_int(s, line, 1, &line->block->out->settings.microbatches);
+  if (line->block->out->data.len)
+    sema_error(
+        s, DIAG_SETTING, line->stmt->span,
+        "microbatches stands before the data, or by itself in the block: it says how many rows "
+        "of a batch there are at once");
 }
+
+/* A name, or a table: for each stage the text of what it does. */
 static void line_schedule(Sema *s, const Line *line) {
-  unsupported(s, line, "a pipeline schedule");
+  RunSettings *set = &line->block->out->settings;
+  Val v = line_value(s, line);
+  if (v.kind == VAL_POISON) return;
+  set->schedule_span = line->expr->span;
+  if (v.kind != VAL_LIST) {
+    static const char *const names[] = {"gpipe", "1f1b", "interleaved", "zero_bubble"};
+    if (!want_string(s, v, line->expr->span, "the schedule", &set->schedule)) return;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+      if (strcmp(names[i], set->schedule) == 0) return;
+    Diag *d = sema_error(s, DIAG_SCHEDULE, line->expr->span, "there is no schedule \"%s\"",
+                         set->schedule);
+    diag_help(s->sink, d, (Span){0}, NULL, NULL,
+              "there are \"gpipe\", \"1f1b\", \"interleaved\" and \"zero_bubble\"; a table is a "
+              "list with "
+              "a text for each stage");
+    return;
+  }
+  StrBuf table;
+  strbuf_init(&table, s->arena);
+  for (uint32_t i = 0; i < v.as.list->len; i++) {
+    const char *row;
+    if (!want_string(s, v.as.list->data[i], line->expr->span, "a stage of the schedule", &row))
+      return;
+    strbuf_printf(&table, "%s\n", row);
+  }
+  set->schedule = table.text ? table.text : "\n";
 }
 static void line_budget(Sema *s, const Line *line) {
   unsupported(s, line, "a budget");
@@ -245,6 +274,14 @@ static void line_metric(Sema *s, const Line *line) {
 
 static void print_value(Sema *s, Val v, Span span) {
   ValueId out;
+  if (v.kind == VAL_TENSOR && s->block && s->block->out->settings.microbatches > 1 &&
+      samples_of(block_samples(s, s->block), v.as.tensor) != SAMPLES_NONE) {
+    Diag *d = sema_error(s, DIAG_PIPELINE, span, "this is not printed beside micro-batches");
+    diag_reason(s->sink, d, "it depends on data, and several micro-batches are under way at once");
+    diag_help(s->sink, d, (Span){0}, NULL, NULL,
+              "print it in eval or infer, or hand out a mean of it as a metric");
+    return;
+  }
   if (v.kind != VAL_POISON && block_whole(s, v, span, "what is printed", &out))
     emit_output(s, out, source_text(s, span), "print", span);
 }
@@ -357,6 +394,7 @@ void block_setting(Sema *s, Env *env, RunBlock *block, const Stmt *stmt) {
     }
     const Stmt *before =
         setting->once ? name_map_put(s->arena, &block->seen, keyword, (void *)stmt) : NULL;
+    if (before == stmt) return; /* it was its turn already */
     if (before) {
       Diag *d =
           sema_error(s, DIAG_SETTING, stmt->span, "%s stands twice in %s", keyword, block->name);
@@ -367,6 +405,14 @@ void block_setting(Sema *s, Env *env, RunBlock *block, const Stmt *stmt) {
     return;
   }
   unknown_setting(s, stmt, block);
+}
+
+void block_settings_first(Sema *s, Env *env, RunBlock *block, const StmtList *stmts) {
+  for (uint32_t i = 0; i < stmts->len; i++) {
+    const Stmt *stmt = stmts->data[i];
+    if (stmt->kind == STMT_SETTING && strcmp(stmt->as.setting.keyword, "microbatches") == 0)
+      block_setting(s, env, block, stmt);
+  }
 }
 
 /* `print(x)` reads as a call. */

@@ -94,8 +94,8 @@ typedef struct AbiVar {
  * over the mean of those of the batches accumulated with it. */
 #define ABI_READER_VALID "valid"
 #define ABI_READER_SHARE "share"
-/* The reader without a file that is the user's: `path` is a text, and every row of a batch holds its
- * bytes, then ABI_PROMPT_END. */
+/* The reader without a file that is the user's: `path` is a text, and every row of a batch holds
+ * its bytes, then ABI_PROMPT_END. */
 #define ABI_READER_PROMPT "prompt"
 enum { ABI_PROMPT_END = -1 };
 
@@ -119,7 +119,7 @@ typedef enum AbiRole {
   ABI_LOSS = 1,
   ABI_METRIC,
   ABI_PRINT,
-  ABI_METRIC_SUM,  /* eval: added up over all batches ... */
+  ABI_METRIC_SUM,   /* eval: added up over all batches ... */
   ABI_METRIC_COUNT, /* ... and divided by the sum of this output of the same name, where there is
                        one */
   ABI_TEXT          /* infer: bytes, one row or several; what is negative is none */
@@ -146,19 +146,53 @@ typedef enum AbiProgramKind {
 
 const char *abi_program_name(uint32_t kind); /* as written in source; `kind` is one of the list */
 
+/* A pipeline: each stage walks a list of entries, each of them the actions of one segment for one
+ * micro-batch. Ranks that are in no stage have nothing to do meanwhile. */
+typedef struct AbiSegment {
+  uint32_t actions, nactions; /* counted from the first of the image */
+} AbiSegment;
+
+typedef struct AbiEntry {
+  uint32_t segment, micro;
+} AbiEntry;
+
+typedef struct AbiStage {
+  uint32_t mesh; /* its ranks */
+  uint32_t entries, nentries;
+  uint32_t zero;
+} AbiStage;
+
+/* Between two stages: a value that one side leaves in its outbox, of `slots` blocks `stride` bytes
+ * apart, and the other takes, message by message in the order in which they come. */
+typedef struct AbiChannel {
+  uint64_t offset, stride; /* of the outbox in the arenas of the senders */
+  uint32_t slots;
+  uint32_t from, to; /* types; their meshes are those of the two stages */
+  uint32_t zero;
+} AbiChannel;
+
+/* At this offset of each rank's arena there are two counts per channel: how many messages the rank
+ * has left there and how many it has taken. */
+enum { ABI_CHANNEL_BYTES = 8 };
+
 /* The `program` table has ABI_PROGRAM_COUNT records; one without actions and `present` 0 is absent.
  * With accumulation n > 1 the actions of phases FORWARD and BACKWARD run n times, then the others
- * once; they stand in this order. */
+ * once; they stand in this order. With stages the first `prologue` actions run before each batch,
+ * the `counted` behind them for each of its micro-batches, and the rest of the looped ones by the
+ * lists of the stages. */
 typedef struct AbiProgram {
   uint32_t present;
   uint32_t actions, nactions;
-  uint32_t looped;       /* the first `looped` actions belong to FORWARD and BACKWARD */
-  int64_t batch;         /* global samples of one batch; 0 = no data source */
-  int64_t steps, epochs; /* steps 0 = by epochs; of infer: how often each batch runs, 0 = once */
-  int64_t accumulate;    /* batches of one step */
-  int64_t eval_every;    /* steps; 0 = at the end */
-  int64_t save_every;    /* steps; 0 = at the end */
-  uint32_t save;         /* path or 0 */
+  uint32_t looped; /* the first `looped` actions belong to FORWARD and BACKWARD */
+  uint32_t prologue, counted;
+  uint32_t stages, nstages; /* range of `stage`; 0 = no pipeline */
+  int64_t microbatches;     /* of one batch; 1 where nothing is cut */
+  int64_t batch;            /* global samples of one batch; 0 = no data source */
+  int64_t steps, epochs;    /* steps 0 = by epochs; of infer: how often each batch runs, 0 = once */
+  int64_t accumulate;       /* batches of one step */
+  int64_t eval_every;       /* steps; 0 = at the end */
+  int64_t save_every;       /* steps; 0 = at the end */
+  uint32_t save;            /* path or 0 */
   uint32_t shuffle, drop_last;
   uint32_t loss;       /* index in `output` + 1; 0 = none */
   uint64_t live_bound; /* bytes: largest sum of live buffers, variables not counted */
@@ -181,6 +215,8 @@ typedef enum AbiActionKind {
   ABI_LIBRARY, /* code = AbiLibrary; args: its parameters, see runtime/core/library.h */
   ABI_INPUT,   /* code = index in `source`; buffers dst */
   ABI_OUTPUT,  /* code = index in `output`; buffers src */
+  ABI_POST,    /* code = index in `channel`; buffers src, its outbox */
+  ABI_TAKE,    /* code = index in `channel`; buffers the sender's outbox, dst */
   ABI_ACTION_COUNT
 } AbiActionKind;
 
@@ -235,8 +271,11 @@ typedef struct AbiMatmul {
 /* An operand of an action: where it lies, and what it is there. */
 typedef struct AbiBuffer {
   uint64_t offset; /* bytes in the arena; ABI_STEP_OFFSET for the step block */
+  uint64_t stride; /* bytes from the block of one micro-batch to that of the next, */
+  uint32_t slots;  /* micro-batch modulo this number; 0 or 1 = one block for all */
   uint32_t type;   /* 0 for the step block and scratch */
   uint32_t written;
+  uint32_t zero;
 } AbiBuffer;
 
 typedef struct AbiAction {
@@ -263,7 +302,7 @@ enum { ABI_STEP_OFFSET = 0, ABI_STEP_BYTES = 64 };
 typedef struct AbiStep {
   uint64_t seed;
   int64_t step;  /* of the optimizer, from 0; value of the operator `step` */
-  int64_t micro; /* which of the accumulated batches of this step */
+  int64_t micro; /* which micro-batch of this batch */
   int64_t valid; /* samples of this batch that are not padding */
 } AbiStep;
 
@@ -281,7 +320,11 @@ typedef struct AbiStep {
   X(action, AbiAction)                                                                             \
   X(buffer, AbiBuffer)                                                                             \
   X(arg, uint32_t)                                                                                 \
-  X(matmul, AbiMatmul)
+  X(matmul, AbiMatmul)                                                                             \
+  X(segment, AbiSegment)                                                                           \
+  X(entry, AbiEntry)                                                                               \
+  X(stage, AbiStage)                                                                               \
+  X(channel, AbiChannel)
 
 typedef struct AbiTable {
   uint64_t offset; /* bytes from the start of the image; 8-aligned */
@@ -301,6 +344,7 @@ typedef struct AbiHeader {
   uint32_t compiler;        /* "dtmc 0.1.0" */
   uint32_t world;           /* mesh of all ranks */
   uint32_t zero;
+  uint64_t counts_offset; /* of the channels' counts, below persistent_size */
 #define X(name, T) AbiTable name;
   ABI_TABLES(X)
 #undef X

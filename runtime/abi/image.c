@@ -88,11 +88,15 @@ static int actions_valid(const Image *im) {
         (a->kind == ABI_PULL &&
          (a->code > i || (a->code && im->action[a->code - 1].kind != ABI_START))) ||
         (a->kind == ABI_INPUT && a->code >= im->source_count) ||
-        (a->kind == ABI_OUTPUT && a->code >= im->output_count))
+        (a->kind == ABI_OUTPUT && a->code >= im->output_count) ||
+        ((a->kind == ABI_POST || a->kind == ABI_TAKE) && a->code >= im->channel_count))
       return 0;
   }
   for (uint64_t i = 0; i < im->buffer_count; i++)
-    if (im->buffer[i].type >= im->type_count || im->buffer[i].offset > im->header->arena_size)
+    if (im->buffer[i].type >= im->type_count || im->buffer[i].offset > im->header->arena_size ||
+        (im->buffer[i].slots > 1 &&
+         im->buffer[i].stride >
+             (im->header->arena_size - im->buffer[i].offset) / im->buffer[i].slots))
       return 0;
   for (uint64_t i = 0; i < im->arg_count; i++)
     if (im->arg[i] >= im->sym_count) return 0;
@@ -100,10 +104,33 @@ static int actions_valid(const Image *im) {
   for (uint64_t i = 0; i < im->program_count; i++) {
     const AbiProgram *p = &im->program[i];
     if ((uint64_t)p->actions + p->nactions > im->action_count || p->looped > p->nactions ||
-        p->loss > im->output_count)
+        p->loss > im->output_count || p->microbatches < 1 ||
+        (uint64_t)p->prologue + p->counted > p->looped ||
+        (uint64_t)p->stages + p->nstages > im->stage_count)
       return 0;
   }
   return 1;
+}
+
+static int stages_valid(const Image *im) {
+  for (uint64_t i = 0; i < im->segment_count; i++)
+    if ((uint64_t)im->segment[i].actions + im->segment[i].nactions > im->action_count) return 0;
+  for (uint64_t i = 0; i < im->entry_count; i++)
+    if (im->entry[i].segment >= im->segment_count) return 0;
+  for (uint64_t i = 0; i < im->stage_count; i++) {
+    const AbiStage *s = &im->stage[i];
+    if (s->mesh == 0 || s->mesh >= im->mesh_count ||
+        (uint64_t)s->entries + s->nentries > im->entry_count)
+      return 0;
+  }
+  const uint64_t arena = im->header->arena_size, counts = im->header->counts_offset;
+  for (uint64_t i = 0; i < im->channel_count; i++) {
+    const AbiChannel *c = &im->channel[i];
+    if (c->from == 0 || c->to == 0 || c->from >= im->type_count || c->to >= im->type_count ||
+        c->slots == 0 || c->offset > arena || c->stride > (arena - c->offset) / c->slots)
+      return 0;
+  }
+  return counts <= arena && im->channel_count <= (arena - counts) / ABI_CHANNEL_BYTES;
 }
 
 static int names_valid(const Image *im) {
@@ -147,7 +174,7 @@ const char *abi_image_open(const unsigned char *data, size_t size, Image *image)
       h->world >= image->mesh_count || h->path >= image->string_count)
     return "the embedded program is damaged";
   if (!meshes_valid(image) || !types_valid(image) || !syms_valid(image) || !actions_valid(image) ||
-      !names_valid(image))
+      !stages_valid(image) || !names_valid(image))
     return "the embedded program has a reference out of range";
   return NULL;
 }

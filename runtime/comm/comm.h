@@ -49,6 +49,22 @@ typedef struct RtPull {
 } RtPull;
 
 void dtm_rt_pull_free(RtPull *pull);
+/* One end of a channel between two stages of a pipeline: messages from the ranks of one to those of
+ * the other, each rank its part, taken in the order in which they were posted. The sending side
+ * may be `slots` messages ahead of the slowest taker, no more. */
+typedef struct RtChannel {
+  uint32_t id; /* the same on both sides, below the number of channels */
+  uint32_t slots;
+  size_t counts;         /* arena offset of the channel's two counts, the same on every rank */
+  size_t outbox, stride; /* arena offset of the first slot on the sending side; bytes to the next */
+  int dtype;
+  RtBox *boxes; /* what every peer takes of this rank, or this rank of every peer, peer by peer */
+  size_t nboxes;
+  int32_t *peers; /* those that boxes name, each once */
+  int32_t npeers;
+  uint32_t count; /* messages of this side so far */
+  void *state;    /* of the transport, one malloc; NULL at first */
+} RtChannel;
 
 /* `group` holds the distinct world ranks that take part, this rank among them, in the same order on
  * every member; reductions fold in that order. `src` and `dst` are byte offsets in the arena,
@@ -78,6 +94,10 @@ typedef struct RtCommOps {
    * src == dst where the boxes of the members are disjoint and source equals destination. */
   int (*reduce_scatter)(RtComm *c, size_t src, size_t dst, int dtype, int op, const RtBox *boxes,
                         size_t nboxes, const int32_t *group, int32_t ngroup);
+  /* Leaves `bytes` at src (arena offset) for the takers: waits while all slots are full. */
+  int (*post)(RtComm *c, RtChannel *channel, size_t src, size_t bytes);
+  /* The next message into dst: waits until it is there. */
+  int (*take)(RtComm *c, RtChannel *channel, size_t dst);
   int (*barrier)(RtComm *c, const int32_t *group, int32_t ngroup);
   /* Host values (not in the arena): rank `root` of the world sends `n` bytes to all. */
   int (*broadcast_host)(RtComm *c, void *data, size_t n, int32_t root);

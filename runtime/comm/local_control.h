@@ -7,7 +7,7 @@
 
 #include <stdatomic.h>
 
-enum { LOCAL_VERSION = 1, LOCAL_BOUNCE = 64 << 10, LOCAL_HUGE = 2 << 20 };
+enum { LOCAL_VERSION = 2, LOCAL_BOUNCE = 64 << 10, LOCAL_HUGE = 2 << 20 };
 
 typedef enum LocalState { LOCAL_ABSENT = 0, LOCAL_RUNNING, LOCAL_LEFT } LocalState;
 
@@ -22,7 +22,8 @@ typedef struct LocalSlot {
   _Atomic uint64_t alive;       /* ns: last time it ran our code at all, also while waiting */
   _Atomic uint64_t moved;       /* ns: last sign of life in the sense of comm.h */
   _Atomic uint32_t waits_for;   /* 1 + the rank it waits for; 0 = does not wait */
-  _Atomic uint32_t waits_until; /* the arrival count of that rank it waits for */
+  _Atomic uint32_t waits_until; /* the count of that rank it waits for: arrivals, or messages */
+  _Atomic uint64_t waits_at;    /* where that count lies, bytes from the start of the segment */
   uint32_t flags[2];            /* of `agree`, by parity of the round */
   int64_t step;
   char operation[128], source[96];
@@ -81,9 +82,17 @@ int local_wait(RtComm *c, const int32_t *group, int32_t ngroup, const uint32_t *
 int local_agree(RtComm *c, uint32_t flags, uint32_t *all);
 int local_broadcast_host(RtComm *c, void *data, size_t n, int32_t root);
 void local_wake_all(LocalControl *k);
+/* Waits until the count, which `peer` raises, reaches the target. */
+int local_wait_count(LocalComm *c, int32_t peer, const _Atomic uint32_t *count, uint32_t target);
+/* Wakes those of `peers` that sleep for this rank; a count was raised before. */
+void local_wake(LocalComm *c, const int32_t *peers, int32_t npeers);
 
 /* local_watch.c: called now and then while waiting for `peer`. 0, or the code of the failure. */
 int local_watch(LocalComm *c, int32_t peer, uint64_t since);
+
+/* local_channel.c */
+int local_post(RtComm *c, RtChannel *channel, size_t src, size_t bytes);
+int local_take(RtComm *c, RtChannel *channel, size_t dst);
 
 /* local_ops.c */
 int local_pull(RtComm *c, size_t src, size_t dst, int dtype, const RtBox *boxes, size_t nboxes,

@@ -55,6 +55,9 @@ static int wait_asleep(LocalComm *c, int32_t peer, const _Atomic uint32_t *count
   uint64_t since = local_now();
   int error = 0;
   atomic_store_explicit(&me->waits_until, target, memory_order_relaxed);
+  atomic_store_explicit(&me->waits_at,
+                        (uint64_t)((const unsigned char *)count - (unsigned char *)c->control),
+                        memory_order_relaxed);
   atomic_store_explicit(&me->alive, since, memory_order_relaxed);
   atomic_store_explicit(&me->waits_for, (uint32_t)peer + 1, memory_order_release);
   while (!error && !reached(count, target)) {
@@ -74,9 +77,7 @@ static int wait_asleep(LocalComm *c, int32_t peer, const _Atomic uint32_t *count
   return error;
 }
 
-/* Until the peer has entered as many barriers with this rank as `target`. */
-static int wait_for(LocalComm *c, int32_t peer, uint32_t target) {
-  const _Atomic uint32_t *count = local_count(c->control, peer, c->base.rank);
+int local_wait_count(LocalComm *c, int32_t peer, const _Atomic uint32_t *count, uint32_t target) {
   for (int i = 0; c->spin && i < SPINS; i++) {
     if (reached(count, target)) {
       return 0;
@@ -92,6 +93,22 @@ static int wait_for(LocalComm *c, int32_t peer, uint32_t target) {
   return wait_asleep(c, peer, count, target);
 }
 
+/* Until the peer has entered as many barriers with this rank as `target`. */
+static int wait_for(LocalComm *c, int32_t peer, uint32_t target) {
+  return local_wait_count(c, peer, local_count(c->control, peer, c->base.rank), target);
+}
+
+void local_wake(LocalComm *c, const int32_t *peers, int32_t npeers) {
+  atomic_thread_fence(memory_order_seq_cst);
+  for (int32_t i = 0; i < npeers; i++) {
+    LocalSlot *peer = &c->control->slot[peers[i]];
+    uint32_t me = (uint32_t)c->base.rank + 1;
+    if (atomic_load_explicit(&peer->sleeps_for, memory_order_relaxed) == me) {
+      slot_wake(peer);
+    }
+  }
+}
+
 static void arrive(RtComm *comm, const int32_t *group, int32_t ngroup) {
   LocalComm *c = local_of(comm);
   LocalControl *k = c->control;
@@ -102,13 +119,7 @@ static void arrive(RtComm *comm, const int32_t *group, int32_t ngroup) {
                             memory_order_release);
     }
   }
-  atomic_thread_fence(memory_order_seq_cst);
-  for (int32_t i = 0; i < ngroup; i++) {
-    LocalSlot *peer = &k->slot[group[i]];
-    if (atomic_load_explicit(&peer->sleeps_for, memory_order_relaxed) == (uint32_t)me + 1) {
-      slot_wake(peer);
-    }
-  }
+  local_wake(c, group, ngroup);
 }
 
 void local_arrive(RtComm *comm, const int32_t *group, int32_t ngroup, uint32_t *targets) {

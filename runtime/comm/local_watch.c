@@ -86,8 +86,9 @@ int local_watch(LocalComm *c, int32_t peer, uint64_t since) {
       return report(c, at, "has ended while others still work");
     }
     uint32_t next = atomic_load(&slot->waits_for);
-    bool waits = next != 0 && (int32_t)(atomic_load(local_count(k, (int32_t)next - 1, at)) -
-                                        atomic_load(&slot->waits_until)) < 0;
+    const _Atomic uint32_t *count =
+        (const _Atomic uint32_t *)((unsigned char *)k + atomic_load(&slot->waits_at));
+    bool waits = next != 0 && (int32_t)(atomic_load(count) - atomic_load(&slot->waits_until)) < 0;
     uint64_t sign = next != 0 ? atomic_load(&slot->alive) : atomic_load(&slot->moved);
     /* A full deadline of waiting, in which neither side was suspended (Ctrl-Z). */
     sign = sign > since ? sign : since;

@@ -30,7 +30,7 @@ static int mpi_agree(RtComm *comm, uint32_t flags, uint32_t *all) {
   MpiComm *c = mpi_of(comm);
   MPI_Request request;
   MPI_Iallreduce(&flags, all, 1, MPI_UINT32_T, MPI_BOR, c->world, &request);
-  return mpi_wait_one(c, &request);
+  return mpi_wait_one(c, &request, -1);
 }
 
 static int mpi_broadcast_host(RtComm *comm, void *data, size_t n, int32_t root) {
@@ -40,7 +40,7 @@ static int mpi_broadcast_host(RtComm *comm, void *data, size_t n, int32_t root) 
     MPI_Request request;
     MPI_Ibcast((char *)data + at, (int)(n - at < PIECE ? n - at : PIECE), MPI_BYTE, root, c->world,
                &request);
-    int error = mpi_wait_one(c, &request);
+    int error = mpi_wait_one(c, &request, -1);
     if (error) {
       return error;
     }
@@ -78,6 +78,8 @@ static const RtCommOps mpi_ops = {
     .pull_finish = mpi_pull_finish,
     .all_reduce = mpi_all_reduce,
     .reduce_scatter = mpi_reduce_scatter,
+    .post = mpi_post,
+    .take = mpi_take,
     .barrier = mpi_barrier,
     .broadcast_host = mpi_broadcast_host,
     .agree = mpi_agree,

@@ -42,8 +42,8 @@ static RtBox packed_box(const RtBox *box, int64_t offset, bool packed_is_dst) {
   return b;
 }
 
-static size_t pack(void *packed, const void *src, const RtBox *boxes, size_t nboxes, size_t element,
-                   int threads) {
+size_t mpi_pack(void *packed, const void *src, const RtBox *boxes, size_t nboxes, size_t element,
+                int threads) {
   size_t at = 0;
   for (size_t i = 0; i < nboxes; i++) {
     RtBox b = packed_box(&boxes[i], (int64_t)at, true);
@@ -53,8 +53,8 @@ static size_t pack(void *packed, const void *src, const RtBox *boxes, size_t nbo
   return at * element;
 }
 
-static size_t unpack(void *dst, const void *packed, const RtBox *boxes, size_t nboxes,
-                     size_t element, int threads) {
+size_t mpi_unpack(void *dst, const void *packed, const RtBox *boxes, size_t nboxes, size_t element,
+                  int threads) {
   size_t at = 0;
   for (size_t i = 0; i < nboxes; i++) {
     RtBox b = packed_box(&boxes[i], (int64_t)at, false);
@@ -92,8 +92,8 @@ static int serve(MpiComm *c, int32_t peer, size_t src, size_t element, Request *
   if (!request->packed) {
     return dtm_rt_fail(&c->base, RT_DEVICE, "out of memory in a transfer between ranks");
   }
-  pack(request->packed, c->base.arena + src, request->boxes, request->nboxes, element,
-       c->base.threads);
+  mpi_pack(request->packed, c->base.arena + src, request->boxes, request->nboxes, element,
+           c->base.threads);
   return mpi_send(c, peer, TAG_DATA, request->packed, total);
 }
 
@@ -113,7 +113,7 @@ static int fetch_start(MpiComm *c, size_t src, size_t element, const RtBox *cons
   for (int32_t g = 0; g < ngroup && !error; g++) {
     size_t bytes = dtm_boxes_bytes(lists[g], counts[g], element);
     if (group[g] == c->base.rank) {
-      pack(packed + at, c->base.arena + src, lists[g], counts[g], element, c->base.threads);
+      mpi_pack(packed + at, c->base.arena + src, lists[g], counts[g], element, c->base.threads);
     } else if (bytes) {
       error = mpi_receive(c, group[g], TAG_DATA, packed + at, bytes);
     }
@@ -218,8 +218,8 @@ int mpi_pull_finish(RtComm *comm, size_t src, size_t dst, int dtype, const RtBox
   if (error) {
     return error;
   }
-  unpack(comm->arena + dst, p->packed, p->sorted, p->filled, abi_dtype_bytes((uint32_t)dtype),
-         comm->threads);
+  mpi_unpack(comm->arena + dst, p->packed, p->sorted, p->filled, abi_dtype_bytes((uint32_t)dtype),
+             comm->threads);
   free_pull(p, ngroup);
   dtm_rt_pull_free(pull);
   return 0;
@@ -318,7 +318,7 @@ int mpi_reduce_scatter(RtComm *comm, size_t src, size_t dst, int dtype, int op, 
   if (!error) {
     void *result = c->scratch;
     dtm_reduce(&result, 1, from, ngroup, bytes / element, dtype, op, false);
-    unpack(comm->arena + dst, result, boxes, nboxes, element, comm->threads);
+    mpi_unpack(comm->arena + dst, result, boxes, nboxes, element, comm->threads);
   }
   free(lists);
   free(counts);

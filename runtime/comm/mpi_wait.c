@@ -147,14 +147,14 @@ int mpi_wait(MpiComm *c) {
   return error;
 }
 
-int mpi_wait_one(MpiComm *c, MPI_Request *request) {
+int mpi_wait_one(MpiComm *c, MPI_Request *request, int32_t peer) {
   Patience patience = {0};
   for (int done = 0, error = 0;;) {
     MPI_Test(request, &done, MPI_STATUS_IGNORE);
     if (done) {
       return 0;
     }
-    error = be_patient(c, &patience, -1);
+    error = be_patient(c, &patience, peer);
     if (error) {
       return error;
     }

@@ -19,7 +19,6 @@ static int all_batches(Run *r, int64_t step, const char *what, bool *stopped) {
       if (!status && *stopped) dtm_rt_text_end(&r->text, r->log);
       if (status || *stopped) return status;
       s->step = step + t;
-      s->micro = b;
       status = dtm_rt_run_actions(r, 0, p->nactions);
       if (status) return status;
     }

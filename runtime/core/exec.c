@@ -27,6 +27,8 @@ typedef struct Prepared {
   Moves moves;
   RtPull pull; /* START: until its PULL is over */
   LibCall *library;
+  RtChannel *channel;
+  int slotted; /* some buffer has a block per micro-batch under way */
 } Prepared;
 
 struct Exec {
@@ -40,6 +42,7 @@ struct Exec {
   void **pointers;   /* all actions' buffers, as the image's `buffer` table */
   int64_t *arg_ints; /* all actions' args evaluated */
   void *scratch;     /* of library operators */
+  int64_t micro;     /* the micro-batch whose blocks actions use */
 };
 
 /* --- preparation
@@ -144,6 +147,11 @@ static int takes_part(const Exec *x, const AbiAction *a) {
   return in_mesh(x, x->image->type[b[0].type].mesh) || in_mesh(x, x->image->type[b[1].type].mesh);
 }
 
+static int prepare_channel(const Exec *x, const AbiAction *a, Prepared *p) {
+  p->channel = calloc(1, sizeof *p->channel);
+  return p->channel ? dtm_rt_channel_find(x->image, a, x->comm->rank, p->channel) : -1;
+}
+
 static int prepare(Exec *x, uint32_t i, size_t *scratch) {
   const AbiAction *a = &x->image->action[i];
   Prepared *p = &x->actions[i];
@@ -151,6 +159,8 @@ static int prepare(Exec *x, uint32_t i, size_t *scratch) {
   p->buffers = x->pointers + a->buffers;
   p->ints = x->arg_ints + a->args;
   if (p->skip) return 0;
+  for (uint32_t k = 0; k < a->nbuffers; k++)
+    p->slotted |= x->image->buffer[a->buffers + k].slots > 1;
   if (a->kind == ABI_MATMUL) return prepare_matmul(x, a, p);
   if (a->kind == ABI_KERNEL) {
     p->tasks = p->ints[0];
@@ -158,7 +168,8 @@ static int prepare(Exec *x, uint32_t i, size_t *scratch) {
     p->ints += 2;
   }
   if ((is_move(a->kind) && dtm_rt_moves_find(x->image, a, x->comm->rank, &p->moves)) ||
-      (a->kind == ABI_LIBRARY && prepare_library(x, a, p, scratch)))
+      (a->kind == ABI_LIBRARY && prepare_library(x, a, p, scratch)) ||
+      ((a->kind == ABI_POST || a->kind == ABI_TAKE) && prepare_channel(x, a, p)))
     return dtm_rt_fail(x->comm, RT_DEVICE, "out of memory while preparing %s",
                        abi_text(x->image, a->name));
   return 0;
@@ -195,6 +206,8 @@ void dtm_rt_exec_close(Exec *x) {
     dtm_rt_moves_free(&x->actions[i].moves);
     dtm_rt_pull_free(&x->actions[i].pull);
     free(x->actions[i].library);
+    if (x->actions[i].channel) dtm_rt_channel_free(x->actions[i].channel);
+    free(x->actions[i].channel);
   }
   dtm_rt_matmul_close(x->matmul);
   free(x->actions);
@@ -239,23 +252,50 @@ static int run_library(const Exec *x, const Prepared *p) {
                      (long long)fault.index, (long long)fault.extent);
 }
 
-static int all_reduce(RtComm *c, const AbiAction *a, const Moves *m) {
+/* Bytes from the first block of a buffer to that of the micro-batch at hand. */
+static size_t slot_offset(const Exec *x, const AbiBuffer *b) {
+  return b->slots > 1 ? (size_t)(x->micro % b->slots) * b->stride : 0;
+}
+
+/* Buffers with a block per micro-batch: those of the one at hand. */
+static void use_slots(const Exec *x, const AbiAction *a, Prepared *p) {
+  for (uint32_t i = 0; i < a->nbuffers; i++) {
+    const AbiBuffer *b = &x->image->buffer[a->buffers + i];
+    p->buffers[i] = x->comm->arena + b->offset + slot_offset(x, b);
+    if (p->library) p->library->t[i].data = p->buffers[i];
+  }
+  if (!p->matmul) return;
+  const AbiMatmul *m = &x->image->matmul[a->code];
+  dtm_rt_matmul_move(p->matmul, p->buffers[0], p->buffers[1], m->bias ? p->buffers[2] : NULL,
+                     m->addend ? p->buffers[2 + m->bias] : NULL, p->buffers[a->nbuffers - 1]);
+}
+
+/* A bucket has no slots: its ranges may span several buffers. */
+static int all_reduce(const Exec *x, const AbiAction *a, const Moves *m) {
+  RtComm *c = x->comm;
+  const AbiBuffer *b = &x->image->buffer[a->buffers];
   for (size_t i = 0; i < m->nranges; i++) {
     const RtRange *r = &m->ranges[i];
-    int status = c->ops->all_reduce(c, r->src, r->dst, r->count, (int)m->dtype, (int)a->code,
-                                    m->group, m->ngroup);
+    int status =
+        c->ops->all_reduce(c, r->src + slot_offset(x, &b[0]), r->dst + slot_offset(x, &b[1]),
+                           r->count, (int)m->dtype, (int)a->code, m->group, m->ngroup);
     if (status) return status;
   }
   return 0;
 }
 
+static int post(const Exec *x, const AbiBuffer *b, const Prepared *p) {
+  return x->comm->ops->post(x->comm, p->channel, b->offset + slot_offset(x, b), p->channel->stride);
+}
+
 static int run_action(const Exec *x, uint32_t i, const ExecHooks *hooks) {
   const AbiAction *a = &x->image->action[i];
   const AbiBuffer *b = &x->image->buffer[a->buffers];
-  const Prepared *p = &x->actions[i];
+  Prepared *p = &x->actions[i];
   const Moves *m = &p->moves;
   RtComm *c = x->comm;
   const char *error = NULL;
+  if (p->slotted) use_slots(x, a, p);
   switch ((AbiActionKind)a->kind) {
   case ABI_KERNEL:
     if (p->tasks > 0) run_kernel(x, a, p);
@@ -264,19 +304,25 @@ static int run_action(const Exec *x, uint32_t i, const ExecHooks *hooks) {
     if (dtm_rt_matmul_run(p->matmul, &error)) return dtm_rt_fail(c, RT_INTERNAL, "%s", error);
     return 0;
   case ABI_START:
-    return c->ops->pull_start(c, b[0].offset, (int)m->dtype, m->boxes, m->nboxes, m->group,
-                              m->ngroup, &x->actions[i].pull);
+    return c->ops->pull_start(c, b[0].offset + slot_offset(x, &b[0]), (int)m->dtype, m->boxes,
+                              m->nboxes, m->group, m->ngroup, &x->actions[i].pull);
   case ABI_PULL:
     if (a->code)
-      return c->ops->pull_finish(c, b[0].offset, b[1].offset, (int)m->dtype, m->boxes, m->nboxes,
-                                 m->group, m->ngroup, &x->actions[a->code - 1].pull);
-    return c->ops->pull(c, b[0].offset, b[1].offset, (int)m->dtype, m->boxes, m->nboxes, m->group,
-                        m->ngroup);
+      return c->ops->pull_finish(c, b[0].offset + slot_offset(x, &b[0]),
+                                 b[1].offset + slot_offset(x, &b[1]), (int)m->dtype, m->boxes,
+                                 m->nboxes, m->group, m->ngroup, &x->actions[a->code - 1].pull);
+    return c->ops->pull(c, b[0].offset + slot_offset(x, &b[0]), b[1].offset + slot_offset(x, &b[1]),
+                        (int)m->dtype, m->boxes, m->nboxes, m->group, m->ngroup);
   case ABI_ALL_REDUCE:
-    return all_reduce(c, a, m);
+    return all_reduce(x, a, m);
   case ABI_REDUCE_SCATTER:
-    return c->ops->reduce_scatter(c, b[0].offset, b[1].offset, (int)m->dtype, (int)a->code,
+    return c->ops->reduce_scatter(c, b[0].offset + slot_offset(x, &b[0]),
+                                  b[1].offset + slot_offset(x, &b[1]), (int)m->dtype, (int)a->code,
                                   m->boxes, m->nboxes, m->group, m->ngroup);
+  case ABI_POST:
+    return post(x, &b[0], p);
+  case ABI_TAKE:
+    return c->ops->take(c, p->channel, b[1].offset + slot_offset(x, &b[1]));
   case ABI_SLICE:
   case ABI_FILL:
   case ABI_COPY:
@@ -299,6 +345,7 @@ static const char *category(uint32_t kind) {
   if (kind == ABI_MATMUL) return "matmul";
   if (kind == ABI_START || kind == ABI_PULL || kind == ABI_ALL_REDUCE || kind == ABI_REDUCE_SCATTER)
     return "collective";
+  if (kind == ABI_POST || kind == ABI_TAKE) return "message";
   return kind == ABI_INPUT ? "data" : "kernel";
 }
 
@@ -323,6 +370,50 @@ int dtm_rt_exec_run(Exec *x, uint32_t first, uint32_t count, const ExecHooks *ho
   return 0;
 }
 
+/* The list of this rank's stage; NULL when it is in none. */
+static const AbiStage *stage_of(const Exec *x, const AbiProgram *p) {
+  for (uint32_t s = 0; s < p->nstages; s++)
+    if (in_mesh(x, x->image->stage[p->stages + s].mesh)) return &x->image->stage[p->stages + s];
+  return NULL;
+}
+
+static void begin_micro(Exec *x, int64_t micro) {
+  x->micro = dtm_rt_exec_step(x)->micro = micro;
+}
+
+/* `visit` each action of the micro-batches of one batch on this rank. */
+typedef int Visit(Exec *x, uint32_t action, const ExecHooks *hooks, void *context);
+
+static int walk(Exec *x, const AbiProgram *p, const ExecHooks *hooks, Visit *visit, void *context) {
+  const AbiStage *stage = stage_of(x, p);
+  uint32_t first = p->actions + p->prologue;
+  int status = 0;
+  for (int64_t m = 0; m < p->microbatches && p->counted && !status; m++) {
+    begin_micro(x, m);
+    for (uint32_t i = 0; i < p->counted && !status; i++)
+      status = visit(x, first + i, hooks, context);
+  }
+  for (uint32_t e = 0; stage && e < stage->nentries && !status; e++) {
+    const AbiEntry *entry = &x->image->entry[stage->entries + e];
+    const AbiSegment *s = &x->image->segment[entry->segment];
+    begin_micro(x, entry->micro);
+    for (uint32_t i = 0; i < s->nactions && !status; i++)
+      status = visit(x, s->actions + i, hooks, context);
+  }
+  begin_micro(x, 0);
+  return status;
+}
+
+static int visit_run(Exec *x, uint32_t action, const ExecHooks *hooks, void *context) {
+  (void)context;
+  return run_one(x, action, hooks);
+}
+
+int dtm_rt_exec_run_stages(Exec *x, const AbiProgram *p, const ExecHooks *hooks) {
+  int status = dtm_rt_exec_run(x, p->actions, p->prologue, hooks);
+  return status ? status : walk(x, p, hooks, visit_run, NULL);
+}
+
 /* --- looking for the first value that is not finite
  * -------------------------------------------------- */
 
@@ -337,17 +428,47 @@ static int all_finite(const Exec *x, const AbiBuffer *b, const void *data) {
   return 1;
 }
 
+/* The action writes a value that is not finite, here. */
+static int writes_bad(const Exec *x, uint32_t i) {
+  const AbiAction *a = &x->image->action[i];
+  const Prepared *p = &x->actions[i];
+  for (uint32_t k = 0; !p->skip && k < a->nbuffers; k++) {
+    const AbiBuffer *b = &x->image->buffer[a->buffers + k];
+    if (b->written && a->kind != ABI_POST && !all_finite(x, b, p->buffers[k])) return 1;
+  }
+  return 0;
+}
+
+static int visit_check(Exec *x, uint32_t action, const ExecHooks *hooks, void *context) {
+  uint64_t *first = context, key = (uint64_t)x->micro << 32 | action;
+  int status = run_one(x, action, hooks);
+  if (!status && key < *first && writes_bad(x, action)) *first = key;
+  return status;
+}
+
+/* Actions stand in an order in which one micro-batch could be computed, so the first bad one of the
+ * lowest micro-batch that has any is where it began, for that micro-batch. */
+int dtm_rt_exec_find_nonfinite_stages(Exec *x, const AbiProgram *p, const ExecHooks *hooks,
+                                      uint32_t *action) {
+  uint64_t first = UINT64_MAX;
+  *action = 0;
+  int status = dtm_rt_exec_run(x, p->actions, p->prologue, hooks);
+  if (!status) status = walk(x, p, hooks, visit_check, &first);
+  for (int32_t r = 0; r < x->comm->world && !status; r++) {
+    uint64_t theirs = first;
+    status = x->comm->ops->broadcast_host(x->comm, &theirs, sizeof theirs, r);
+    if (!status && theirs < first) first = theirs;
+  }
+  if (!status && first != UINT64_MAX) *action = (uint32_t)first + 1;
+  return status;
+}
+
 int dtm_rt_exec_find_nonfinite(Exec *x, uint32_t first, uint32_t count, const ExecHooks *hooks,
                                uint32_t *action) {
   *action = 0;
   for (uint32_t i = first; i < first + count; i++) {
-    const AbiAction *a = &x->image->action[i];
     int status = run_one(x, i, hooks);
-    uint32_t bad = 0, any = 0;
-    for (uint32_t k = 0; !status && !x->actions[i].skip && k < a->nbuffers; k++) {
-      const AbiBuffer *b = &x->image->buffer[a->buffers + k];
-      if (b->written && !all_finite(x, b, x->actions[i].buffers[k])) bad = 1;
-    }
+    uint32_t bad = !status && writes_bad(x, i), any = 0;
     if (!status) status = x->comm->ops->agree(x->comm, bad, &any);
     if (status) return status;
     if (!any) continue;

@@ -32,6 +32,14 @@ AbiStep *dtm_rt_exec_step(Exec *exec);
 /* Actions [first, first + count) of the image's table. */
 int dtm_rt_exec_run(Exec *exec, uint32_t first, uint32_t count, const ExecHooks *hooks);
 
+/* The looped actions of a program with stages, for all micro-batches of one batch: those that are
+ * the same for all, then the list of this rank's stage. Input actions read micro-batch `micro` of
+ * the block of integers. */
+int dtm_rt_exec_run_stages(Exec *exec, const AbiProgram *program, const ExecHooks *hooks);
+/* Runs them again and looks, as dtm_rt_exec_find_nonfinite. */
+int dtm_rt_exec_find_nonfinite_stages(Exec *exec, const AbiProgram *program, const ExecHooks *hooks,
+                                      uint32_t *action);
+
 /* Runs them again, looking at every float they write. Returns the first action (index + 1) on any
  * rank whose result is not finite, 0 when there is none; then nothing is reported. Collective. */
 int dtm_rt_exec_find_nonfinite(Exec *exec, uint32_t first, uint32_t count, const ExecHooks *hooks,

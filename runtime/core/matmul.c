@@ -361,6 +361,33 @@ Matmul *dtm_rt_matmul_new(MatmulContext *c, const MatmulShape *shape, const void
   return x;
 }
 
+/* Arguments of a tile stand in the order of make_tile. */
+static void shift(dnnl_memory_t memory, const void *from, const void *to) {
+  void *data;
+  if (from == to || dnnl_memory_get_data_handle(memory, &data) != dnnl_success) return;
+  dnnl_memory_set_data_handle(memory, (char *)data + ((const char *)to - (const char *)from));
+}
+
+void dtm_rt_matmul_move(Matmul *x, const void *a, const void *b, const void *bias,
+                        const void *addend, void *out) {
+  bool fused = x->shape.addend && !x->shape.in_place;
+  for (int64_t i = 0; i < x->ntiles; i++) {
+    Tile *t = &x->tiles[i];
+    int n = 0;
+    shift(t->args[n++].memory, x->a, a);
+    shift(t->args[n++].memory, x->b, b);
+    shift(t->args[n++].memory, x->out, out);
+    if (x->shape.bias) shift(t->args[n++].memory, x->bias, bias);
+    if (fused) shift(t->args[n++].memory, x->addend, addend);
+    t->out = (char *)t->out + ((char *)out - (char *)x->out);
+  }
+  x->a = a;
+  x->b = b;
+  x->bias = bias;
+  x->addend = addend;
+  x->out = out;
+}
+
 int dtm_rt_matmul_run(const Matmul *x, const char **error) {
   MatmulContext *c = x->context;
   if (x->empty) return 0;

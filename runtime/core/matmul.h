@@ -36,6 +36,9 @@ Matmul *dtm_rt_matmul_new(MatmulContext *c, const MatmulShape *shape, const void
                           const void *bias, const void *addend, void *out, const char **error);
 /* 0, or -1 with *error. */
 int dtm_rt_matmul_run(const Matmul *m, const char **error);
+/* The same product of buffers elsewhere. */
+void dtm_rt_matmul_move(Matmul *m, const void *a, const void *b, const void *bias,
+                        const void *addend, void *out);
 void dtm_rt_matmul_free(Matmul *m);
 
 /* The own loops, of a shape that is not empty; also the oracle oneDNN is tested with. `scratch` has

@@ -175,6 +175,84 @@ static int find_members(const Image *image, const AbiAction *action, int32_t ran
   return 0;
 }
 
+/* --- channels -----------------------------------------------------------------------------------
+ */
+
+static int add_box(RtChannel *c, RtBox box) {
+  RtBox *boxes = realloc(c->boxes, (c->nboxes + 1) * sizeof *boxes);
+  if (!boxes) return -1;
+  c->boxes = boxes;
+  boxes[c->nboxes++] = box;
+  return 0;
+}
+
+/* What the rank at `receiver` takes, of `mine` alone if that is not -1; boxes name the other side.
+ */
+static int add_taken(const Image *image, const End *src, const End *dst, int64_t receiver,
+                     int64_t mine, RtChannel *c) {
+  size_t n = abi_transfers_for(src->type, src->mesh, dst->type, dst->mesh, receiver, NULL, 0);
+  AbiTransfer *t = malloc(sizeof *t * (n + 1));
+  End from = *src, to = *dst;
+  int status = t ? 0 : -1;
+  if (t) abi_transfers_for(src->type, src->mesh, dst->type, dst->mesh, receiver, t, n);
+  find_block(&to, receiver);
+  for (size_t i = 0; i < n && !status; i++) {
+    if (mine >= 0 && t[i].sender != mine) continue;
+    find_block(&from, t[i].sender);
+    const AbiMesh *other = mine >= 0 ? dst->mesh : src->mesh;
+    int64_t peer = mine >= 0 ? receiver : t[i].sender;
+    status = add_box(c, box_between(&from, &to, t[i].offset, t[i].extent,
+                                    image->rank[other->ranks + (uint64_t)peer]));
+  }
+  free(t);
+  return status;
+}
+
+/* Boxes peer by peer, in the order in which the pair has them. */
+static int sort_boxes(RtChannel *c) {
+  RtBox *sorted = malloc((c->nboxes + 1) * sizeof *sorted);
+  c->peers = malloc((c->nboxes + 1) * sizeof *c->peers);
+  size_t filled = 0;
+  for (size_t i = 0; sorted && c->peers && i < c->nboxes; i++) {
+    int32_t peer = c->boxes[i].peer, k = 0;
+    while (k < c->npeers && c->peers[k] != peer) k++;
+    if (k < c->npeers) continue;
+    c->peers[c->npeers++] = peer;
+    for (size_t j = i; j < c->nboxes; j++)
+      if (c->boxes[j].peer == peer) sorted[filled++] = c->boxes[j];
+  }
+  if (!sorted || !c->peers) {
+    free(sorted);
+    return -1;
+  }
+  free(c->boxes);
+  c->boxes = sorted;
+  return 0;
+}
+
+int dtm_rt_channel_find(const Image *image, const AbiAction *action, int32_t rank, RtChannel *c) {
+  const AbiChannel *a = &image->channel[action->code];
+  const AbiBuffer from = {.type = a->from}, to = {.type = a->to};
+  const End src = end_of(image, &from, rank), dst = end_of(image, &to, rank);
+  *c = (RtChannel){.id = action->code,
+                   .slots = a->slots,
+                   .counts = image->header->counts_offset + action->code * ABI_CHANNEL_BYTES,
+                   .outbox = a->offset,
+                   .stride = a->stride,
+                   .dtype = (int)src.type->dtype};
+  int status = 0;
+  if (action->kind == ABI_TAKE) status = add_taken(image, &src, &dst, dst.position, -1, c);
+  for (int64_t q = 0; action->kind == ABI_POST && q < dst.mesh->nranks && !status; q++)
+    status = add_taken(image, &src, &dst, q, src.position, c);
+  return status ? status : sort_boxes(c);
+}
+
+void dtm_rt_channel_free(RtChannel *c) {
+  free(c->boxes);
+  free(c->peers);
+  free(c->state);
+}
+
 /* One box: this rank's block of the smaller end. */
 static int find_one(const End *src, const End *dst, const End *part, Moves *m) {
   m->boxes = malloc(sizeof *m->boxes);
@@ -240,6 +318,8 @@ int dtm_rt_moves_find(const Image *image, const AbiAction *action, int32_t rank,
   case ABI_LIBRARY:
   case ABI_INPUT:
   case ABI_OUTPUT:
+  case ABI_POST:
+  case ABI_TAKE:
   case ABI_ACTION_COUNT:
     break;
   }

@@ -26,13 +26,18 @@ typedef struct Moves {
   uint32_t dtype;
 } Moves;
 
-/* For an action of kind START, PULL, ALL_REDUCE, REDUCE_SCATTER, SLICE, FILL or COPY whose mesh this rank
- * (world rank) is in. 0, or -1 when memory is short. */
+/* For an action of kind START, PULL, ALL_REDUCE, REDUCE_SCATTER, SLICE, FILL or COPY whose mesh
+ * this rank (world rank) is in. 0, or -1 when memory is short. */
 int dtm_rt_moves_find(const Image *image, const AbiAction *action, int32_t rank, Moves *out);
 void dtm_rt_moves_free(Moves *moves);
 
 /* SLICE, FILL, COPY: dst and src are addresses in the arena. */
 void dtm_rt_moves_local(const Moves *moves, const AbiAction *action, void *dst, const void *src,
                         int threads);
+
+/* This rank's end of the channel of a POST or TAKE action, whose mesh it is in. 0, or -1 when
+ * memory is short. */
+int dtm_rt_channel_find(const Image *image, const AbiAction *action, int32_t rank, RtChannel *out);
+void dtm_rt_channel_free(RtChannel *channel);
 
 #endif

@@ -36,7 +36,9 @@ static int read_input(void *context, uint32_t source, void *dst) {
     abi_store(dst, r->image->type[s->type].dtype, 0, r->share);
     return 0;
   }
-  return dtm_rt_data_read(r->data, source, r->epoch, r->batch, dst);
+  /* the rows of a micro-batch are a batch of their own to the reader */
+  int64_t part = r->batch * run_program(r)->microbatches + dtm_rt_exec_step(r->exec)->micro;
+  return dtm_rt_data_read(r->data, source, r->epoch, part, dst);
 }
 
 static int take_output(void *context, uint32_t output, const void *value) {
@@ -72,21 +74,15 @@ static const OutputSum *count_of(const Run *r, uint32_t output) {
   return NULL;
 }
 
-int dtm_rt_run_actions(Run *r, uint32_t first, uint32_t count) {
-  const ExecHooks hooks = {.context = r, .input = read_input, .output = take_output};
+/* The loss was not finite. The optimizer has not run yet: the same actions give the same values. */
+static int report_nonfinite(Run *r, const ExecHooks *hooks) {
   const AbiProgram *p = run_program(r);
-  AbiStep *s = dtm_rt_exec_step(r->exec);
-  s->seed = r->seed;
-  s->valid = (int64_t)r->valid;
-  int status = dtm_rt_exec_run(r->exec, p->actions + first, count, &hooks);
-  if (!status) r->comm->place = (RtPlace){0}; /* what fails between actions is none of them */
-  if (status != RUN_NONFINITE) return status;
-
-  /* The optimizer has not run yet: the same actions give the same values. */
   uint32_t found = 0;
   r->stop_nonfinite = false;
-  int64_t step = s->step;
-  status = dtm_rt_exec_find_nonfinite(r->exec, p->actions, p->looped, &hooks, &found);
+  int64_t step = dtm_rt_exec_step(r->exec)->step;
+  int status = p->nstages
+                   ? dtm_rt_exec_find_nonfinite_stages(r->exec, p, hooks, &found)
+                   : dtm_rt_exec_find_nonfinite(r->exec, p->actions, p->looped, hooks, &found);
   if (status) return status;
   r->comm->place = (RtPlace){0};
   if (!found)
@@ -101,6 +97,30 @@ int dtm_rt_run_actions(Run *r, uint32_t first, uint32_t count) {
       "class; --allow-nan goes on",
       (long long)step + 1, abi_text(r->image, a->name),
       a->source ? abi_text(r->image, a->source) : "an unknown place");
+}
+
+static int finish(Run *r, int status, const ExecHooks *hooks) {
+  if (!status) r->comm->place = (RtPlace){0}; /* what fails between actions is none of them */
+  return status == RUN_NONFINITE ? report_nonfinite(r, hooks) : status;
+}
+
+int dtm_rt_run_actions(Run *r, uint32_t first, uint32_t count) {
+  const ExecHooks hooks = {.context = r, .input = read_input, .output = take_output};
+  AbiStep *s = dtm_rt_exec_step(r->exec);
+  s->seed = r->seed;
+  s->valid = (int64_t)r->valid;
+  return finish(r, dtm_rt_exec_run(r->exec, run_program(r)->actions + first, count, &hooks),
+                &hooks);
+}
+
+int dtm_rt_run_batch(Run *r) {
+  const ExecHooks hooks = {.context = r, .input = read_input, .output = take_output};
+  const AbiProgram *p = run_program(r);
+  if (!p->nstages) return dtm_rt_run_actions(r, 0, p->looped);
+  AbiStep *s = dtm_rt_exec_step(r->exec);
+  s->seed = r->seed;
+  s->valid = (int64_t)r->valid;
+  return finish(r, dtm_rt_exec_run_stages(r->exec, p, &hooks), &hooks);
 }
 
 void dtm_rt_run_clear(Run *r) {

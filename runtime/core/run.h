@@ -46,6 +46,8 @@ int64_t dtm_rt_run_valid(const Run *r, int64_t samples, int64_t batch);
 int dtm_rt_run_begin(Run *r, AbiProgramKind program, bool shuffle, RtData **data);
 /* Runs actions [first, first + count) of the current program (counted from its first). */
 int dtm_rt_run_actions(Run *r, uint32_t first, uint32_t count);
+/* What runs for one batch of the current program; in a pipeline for all of its micro-batches. */
+int dtm_rt_run_batch(Run *r);
 /* Sets sums to zero. */
 void dtm_rt_run_clear(Run *r);
 /* What an output came to so far: a mean weighted by samples, or a sum over its count. */

@@ -62,12 +62,11 @@ static int one_step(Training *t) {
   s->step = t->at.step;
   double mean = mean_valid(t);
   for (int64_t micro = 0; micro < p->accumulate; micro++) {
-    s->micro = micro;
     r->epoch = t->at.epoch;
     r->batch = t->at.batch;
     r->valid = (double)dtm_rt_run_valid(r, t->samples, r->batch);
     r->share = r->valid / mean;
-    int status = dtm_rt_run_actions(r, 0, p->looped);
+    int status = dtm_rt_run_batch(r);
     if (status) return status;
     if (++t->at.batch == t->batches) {
       t->at.batch = 0;

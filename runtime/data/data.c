@@ -197,7 +197,8 @@ int dtm_rt_data_open(const RtDataSetup *setup, RtData **data) {
   int status = d && d->sources ? 0 : dtm_rt_fail(setup->comm, RT_DEVICE, "out of memory");
   if (!status) {
     d->setup = *setup;
-    d->batch = image->program[setup->program].batch;
+    const AbiProgram *p = &image->program[setup->program];
+    d->batch = p->batch / p->microbatches; /* rows that are read at once */
     for (uint32_t i = 0; i < image->source_count && !status; i++)
       if (image->source[i].program == setup->program) status = open_source(d, i);
     if (!status) status = agree_samples(d);

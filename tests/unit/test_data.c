@@ -138,6 +138,7 @@ static void add_source(Fixture *f, const char *reader, const char *path, uint32_
                               .scale = scale,
                               .source = string("t.dtm:1:1")};
   f->programs[ABI_PROGRAM_TRAIN].batch = type.shape[0];
+  f->programs[ABI_PROGRAM_TRAIN].microbatches = 1;
 }
 
 static int fixture_open(Fixture *f, bool shuffle) {

@@ -1,0 +1,235 @@
+/* Pipelines of micro-batches, as real ranks: every schedule on one to four stages and up to twice
+ * as many micro-batches comes to its end and trains as one rank does that takes the batch as a
+ * whole.
+ *
+ * The programs use a table on the first and the last stage, dropout, class weights, labels that are
+ * ignored, clipping over parameters of all stages. They are compiled with --widen, and losses of
+ * all steps, and with plain sgd the parameters behind them, must agree to 1e-10.
+ */
+#include <check.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/suite.h"
+#include "support/work.h"
+
+enum { MOST = 64, ROWS = 840 }; /* ROWS is a multiple of every number of micro-batches up to 8 */
+
+static char text[1 << 18];
+
+static const char program[] =
+    "mesh world(dp = 1, pp = 1, tp = 1)\n"
+    "config {\n"
+    "  rows = 840   seq = 3   vocab = 11   dim = 6   layers = 4\n"
+    "  m = 1   schedule_name = \"1f1b\"   chunks = 1   n = 1   lr = 0.3\n"
+    "}\n"
+    "module Block(hidden: int) {\n"
+    "  param up: f32[hidden@tp, dim] = normal(std = 0.4)\n"
+    "  param down: f32[dim, hidden@tp] = normal(std = 0.4)\n"
+    "  param bias: f32[dim] partial(tp) = zeros()\n"
+    "  forward(x: f32[B@dp, S, dim]) -> f32[B@dp, S, dim] {\n"
+    "    let h = dropout(gelu(linear(x, up)), 0.1)\n"
+    "    return x + linear(h, down, bias).redistribute(tp: Replicate)\n"
+    "  }\n"
+    "}\n"
+    "module Model() {\n"
+    "  let ring = world.unbind(\"pp\")\n"
+    "  let stages = [ring[i % len(ring)] for i in range(chunks * len(ring))]\n"
+    "  let last = stages[len(stages) - 1]\n"
+    "  let at = assign_layers_to_stages(layers, len(stages))\n"
+    "  on stages[0] {\n    param table: f32[vocab@tp, dim] = normal(std = 0.5)\n  }\n"
+    "  blocks = [Block(7 + i) on stages[at[i]] for i in range(layers)]\n"
+    "  on last {\n    param gain: f32[dim] = ones()\n"
+    "  }\n"
+    "  forward(ids) {\n"
+    "    let h = embedding(ids.redistribute(mesh = stages[0]), table).redistribute(tp: Replicate)\n"
+    "    for i in range(layers) { h = blocks[i](h.redistribute(mesh = stages[at[i]])) }\n"
+    "    return linear(rms_norm(h.redistribute(mesh = last), gain),\n"
+    "                  table.redistribute(tp: Replicate, mesh = last))\n"
+    "  }\n"
+    "}\n"
+    "train {\n"
+    "  data tokens = npy(\"tokens.npy\", i64[rows@dp, seq])\n"
+    "  data labels = npy(\"labels.npy\", i64[rows@dp, seq])\n"
+    "  model net = Model()\n"
+    "  let logits = net(tokens)\n"
+    "  let weights = arange(f32[vocab] on logits.mesh) * 0.1 + 0.5\n"
+    "  loss cross_entropy(logits, labels.redistribute(mesh = logits.mesh), weights) +\n"
+    "       0.001 * mean(logits * logits) + 0.0001 * sum(logits)\n"
+    "  metric size = mean(logits * logits)\n"
+    "  optimizer sgd(lr = lr)\n"
+    "  clip_grad_norm 0.5\n"
+    "  microbatches m   schedule schedule_name   accumulate n   steps 4\n"
+    "}\n";
+
+static void write_npy(const char *name, int64_t (*value)(int i)) {
+  char header[128];
+  FILE *f = work_create(name);
+  int n = snprintf(header, sizeof header,
+                   "{'descr': '<i8', 'fortran_order': False, 'shape': (%d, 3), }", 2 * ROWS);
+  while ((10 + n + 1) % 64) header[n++] = ' ';
+  header[n++] = '\n';
+  fwrite("\x93NUMPY\x01\x00", 1, 8, f);
+  unsigned char len[2] = {(unsigned char)(n & 255), (unsigned char)(n >> 8)};
+  fwrite(len, 1, 2, f);
+  fwrite(header, 1, (size_t)n, f);
+  for (int i = 0; i < 2 * ROWS * 3; i++) {
+    int64_t v = value(i);
+    fwrite(&v, 8, 1, f);
+  }
+  fclose(f);
+}
+
+static int64_t token(int i) {
+  return (i * 7 + i / 5 + i % 13) % 11;
+}
+/* Long runs of ignored ones: some micro-batches have few labels that count. */
+static int64_t label(int i) {
+  return i / 40 % 3 == 1 || i % 17 == 0 ? -100 : (i * 5 + i / 7) % 11;
+}
+
+typedef struct Run {
+  int n;
+  double value[MOST];
+} Run;
+
+static void add_numbers(Run *r, const char *line) {
+  json_t *o = json_loads(line, 0, NULL);
+  static const char *const keys[] = {"loss", "size"};
+  for (int i = 0; i < 2 && json_object_get(o, "step"); i++) {
+    json_t *v = json_object_get(o, keys[i]);
+    if (json_is_number(v) && r->n < MOST) r->value[r->n++] = json_number_value(v);
+  }
+  json_decref(o);
+}
+
+/* Compiles with these flags and trains; false, with what was printed in `text`, when that fails. */
+static bool read_losses(Run *r, const char *flags) {
+  r->n = 0;
+  int code = work_run(text, sizeof text,
+                      "%s p.dtm --widen %s -o p && ./p --threads=1 --log=json --deadline=20",
+                      getenv("DTMC"), flags);
+  for (char *line = code ? NULL : strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+    add_numbers(r, line);
+  return r->n == 8;
+}
+
+__attribute__((format(printf, 2, 3))) static void train(Run *r, const char *format, ...) {
+  char flags[512];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(flags, sizeof flags, format, args);
+  va_end(args);
+  ck_assert_msg(read_losses(r, flags), "%s: %d numbers\n%s", flags, r->n, text);
+}
+
+static void equal(const Run *got, const Run *want, const char *what) {
+  for (int i = 0; i < want->n; i++)
+    ck_assert_msg(fabs(got->value[i] - want->value[i]) <= 1e-10 * fabs(want->value[i]),
+                  "%s: number %d is %.17g, one rank has %.17g", what, i, got->value[i],
+                  want->value[i]);
+}
+
+/* What one rank does that takes 840 rows as a whole. */
+static Run whole;
+
+static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zero_bubble"};
+
+/* All schedules, stages and micro-batches. */
+START_TEST(every_schedule) {
+  int stages = _i / 4 + 1;
+  const char *schedule = schedules[_i % 4];
+  Run got;
+  for (int chunks = 1; chunks <= (stages > 1 && _i % 4 >= 2 ? 2 : 1); chunks++) {
+    for (int m = 1; m <= 2 * stages; m++) {
+      char what[128];
+      snprintf(what, sizeof what, "%s, %d stages, %d chunks, %d micro-batches", schedule, stages,
+               chunks, m);
+      train(&got, "--mesh pp=%d -D m=%d -D chunks=%d -D 'schedule_name=\"%s\"'", stages, m, chunks,
+            schedule);
+      equal(&got, &whole, what);
+    }
+  }
+}
+END_TEST
+
+/* Stages that are meshes themselves; accumulated batches; micro-batches of one row. */
+static const char *const others[] = {
+    "--mesh pp=2,dp=2 -D m=4",
+    "--mesh pp=2,tp=2 -D m=3",
+    "--mesh pp=3,dp=2 -D m=6 -D 'schedule_name=\"zero_bubble\"'",
+    "--mesh dp=3 -D m=7",
+    "--mesh pp=2,dp=2,tp=2 -D m=2 -D chunks=2",
+};
+
+START_TEST(stages_with_ranks) {
+  Run got;
+  train(&got, "%s", others[_i]);
+  equal(&got, &whole, others[_i]);
+}
+END_TEST
+
+START_TEST(accumulated_batches) {
+  Run want, got;
+  train(&want, "-D n=2 -D rows=420");
+  train(&got, "-D n=2 -D rows=420 --mesh pp=2 -D m=4");
+  equal(&got, &want, "two batches of four micro-batches");
+}
+END_TEST
+
+START_TEST(single_rows) {
+  Run want, got;
+  train(&want, "-D rows=12");
+  train(&got, "-D rows=12 -D m=12 --mesh pp=2,dp=2");
+  equal(&got, &want, "micro-batches of one row");
+}
+END_TEST
+
+/* What the others are compared with learns. */
+START_TEST(one_rank_learns) {
+  ck_assert_int_eq(whole.n, 8);
+  ck_assert_double_lt(whole.value[6], whole.value[0]);
+}
+END_TEST
+
+/* A rank that is killed ends the run, wherever the others wait. */
+START_TEST(a_killed_rank_ends_the_run) {
+  int code = work_run(text, sizeof text,
+                      "%s p.dtm --mesh pp=3 -D m=6 -o p && "
+                      "{ ./p --threads=1 --quiet --steps=100000000 & pid=$!; sleep 1; "
+                      "set -- $(cat /proc/$pid/task/$pid/children); kill -9 $%d; wait $pid; }",
+                      getenv("DTMC"), _i + 1);
+  ck_assert_msg(code == 4, "exit %d\n%s", code, text);
+  ck_assert_msg(strstr(text, "rank ") != NULL, "%s", text);
+}
+END_TEST
+
+static void compute_whole(void) {
+  train(&whole, "-D m=1");
+}
+
+int main(void) {
+  if (!work_begin()) return 2;
+  work_write("p.dtm", program);
+  write_npy("tokens.npy", token);
+  write_npy("labels.npy", label);
+  TCase *t = tcase_create("pipeline");
+  tcase_set_timeout(t, 240);
+  tcase_add_unchecked_fixture(t, compute_whole, NULL);
+  tcase_add_test(t, one_rank_learns);
+  tcase_add_loop_test(t, every_schedule, 0, 16);
+  tcase_add_loop_test(t, stages_with_ranks, 0, (int)(sizeof others / sizeof *others));
+  tcase_add_test(t, accumulated_batches);
+  tcase_add_test(t, single_rows);
+  tcase_add_loop_test(t, a_killed_rank_ends_the_run, 0, 3);
+  Suite *s = suite_create("pipeline");
+  suite_add_tcase(s, t);
+  int failed = suite_run(s);
+  return !work_end() || failed;
+}
