@@ -364,6 +364,7 @@ static void find_begins(Emitter *e) {
   e->begins_at = ARENA_ARRAY(b->arena, uint32_t, b->norder);
   e->next_begun = ARENA_ARRAY(b->arena, uint32_t, f->groups.len);
   e->started = ARENA_ARRAY(b->arena, uint32_t, f->groups.len);
+  if (b->pipeline) return; /* segments begin nothing for one another */
   for (uint32_t p = 0; p < b->norder; p++) {
     const Group *g = &f->groups.data[b->order[p]];
     for (uint32_t k = 0; k < g->noutputs; k++) made_at[g->outputs[k]] = p;
@@ -537,7 +538,7 @@ void block_emit(PlanBlock *b, ImageWriter *w, BlockKind kind, const uint64_t *va
   const ProgramBlock *block = &b->program->block[kind];
   emit_settings(&e, &block->settings, p);
   emit_sources(&e, block, p);
-  if (!b->pipeline) find_begins(&e); /* segments begin nothing for one another */
+  find_begins(&e);
   for (uint32_t i = 0; b->pipeline && i < b->pipeline->segments.len; i++)
     VEC_PUSH(w->arena, &w->segment, (AbiSegment){0});
   for (uint32_t i = 0; b->pipeline && i < b->pipeline->channels.len; i++)
@@ -546,7 +547,7 @@ void block_emit(PlanBlock *b, ImageWriter *w, BlockKind kind, const uint64_t *va
     uint32_t before = w->action.len;
     if (i == b->looped) p->looped = before - p->actions;
     emit_group(&e, b->order[i]);
-    if (!b->pipeline) emit_begins(&e, i);
+    emit_begins(&e, i);
     if (b->pipeline) count_action(&e, b->order[i], before, p);
   }
   if (b->pipeline) emit_stages(&e, p);
