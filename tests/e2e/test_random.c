@@ -244,15 +244,18 @@ static void write_source(const Trial *t, const char *name, const char *source) {
   fclose(f);
 }
 
+/* What steps of a width say of a gradient. */
+typedef struct Slope {
+  bool usable;
+  double loss, along, square;
+} Slope;
+
 /* With steps of +e and -e from one place, (L+ - L-) / -2e is the slope along the gradient that the
  * program computed, and (|p+ - p-| / 2e)^2 the square of that gradient: equal where it is right. */
-static void check_gradient(const Trial *t) {
-  const double e = 1e-6;
+static Slope measure_slope(const Trial *t, double e) {
+  Slope s = {.usable = true};
   double loss[2] = {0};
   Outcome moved[2];
-  write_npy(t->dir, "x.npy", "<f4", t->program.batch, t->program.features, t->number);
-  write_npy(t->dir, "t.npy", "<i4", t->program.batch, 5, t->number + 1);
-  bool usable = true;
   for (int i = 0; i < 2; i++) {
     Arena arena;
     arena_init(&arena);
@@ -261,25 +264,38 @@ static void check_gradient(const Trial *t) {
     arena_free(&arena);
     moved[i] = train(t, "descent.dtm", "", 1, 1);
     Outcome two = train(t, "descent.dtm", NULL, 1, 2);
-    usable = usable && moved[i].code == 0 && two.code == 0 && two.nlosses == 2;
+    s.usable = s.usable && moved[i].code == 0 && two.code == 0 && two.nlosses == 2;
     loss[i] = two.loss[1];
     outcome_free(&two);
   }
-  double square = 0;
-  for (size_t i = 0; usable && i < moved[0].nvalues && i < moved[1].nvalues; i++)
-    square += pow((moved[0].values[i] - moved[1].values[i]) / (2 * e), 2);
-  double slope = (loss[0] - loss[1]) / (-2 * e);
-  if (usable && isfinite(square) && isfinite(slope)) {
-    t->tally->gradients++;
-    if (fabs(slope - square) > 1e-4 * (fabs(square) + 0.01 * fabs(loss[0]) + 1e-6)) {
-      char what[200];
-      snprintf(what, sizeof what, "slope along the gradient %.12g, its square %.12g", slope,
-               square);
-      fault(t, what, "gradient", "");
-    }
-  }
+  for (size_t i = 0; s.usable && i < moved[0].nvalues && i < moved[1].nvalues; i++)
+    s.square += pow((moved[0].values[i] - moved[1].values[i]) / (2 * e), 2);
+  s.along = (loss[0] - loss[1]) / (-2 * e);
+  s.loss = loss[0];
+  s.usable = s.usable && isfinite(s.square) && isfinite(s.along);
   outcome_free(&moved[0]);
   outcome_free(&moved[1]);
+  return s;
+}
+
+/* Where the loss is steep, a step of 1e-6 times the gradient is long enough for it to bend: a right
+ * gradient then agrees at a shorter one, a wrong one at none. */
+static void check_gradient(const Trial *t) {
+  static const double widths[] = {1e-6, 1e-8};
+  write_npy(t->dir, "x.npy", "<f4", t->program.batch, t->program.features, t->number);
+  write_npy(t->dir, "t.npy", "<i4", t->program.batch, 5, t->number + 1);
+  Slope s = {0};
+  for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+    s = measure_slope(t, widths[i]);
+    if (!s.usable) return;
+    if (i == 0) t->tally->gradients++;
+    double allowed = 1e-4 * (fabs(s.square) + 0.01 * fabs(s.loss) + 1e-6);
+    if (fabs(s.along - s.square) <= allowed) return;
+  }
+  char what[200];
+  snprintf(what, sizeof what, "slope along the gradient %.12g, its square %.12g", s.along,
+           s.square);
+  fault(t, what, "gradient", "");
 }
 
 static void try_program(uint64_t seed, uint64_t number, const char *work, Tally *tally) {
