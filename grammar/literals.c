@@ -149,6 +149,16 @@ bool lexer_check_encoding(Parser *p) {
   return true;
 }
 
+const char *lexer_word(Parser *p, Span span) {
+  uint32_t size = span.end - span.start;
+  if (size > MAX_NAME) {
+    Diag *d = build_error(&p->build, DIAG_LONG_NAME, span, "name of %u characters", size);
+    diag_help(p->build.sink, d, (Span){0}, NULL, NULL, "a name has at most %d", MAX_NAME);
+    size = MAX_NAME;
+  }
+  return intern_n(p->build.names, p->text + span.start, size);
+}
+
 void lexer_bad_character(Parser *p, Span span) {
   const char *s = p->text + span.start;
   uint32_t length, c = utf8_decode(s, span.end - span.start, &length);

@@ -10,7 +10,10 @@
 
 #include "syntax/build.h"
 
-enum { MAX_BRACKETS = 200 /* nesting of ( [ { */ };
+enum {
+  MAX_BRACKETS = 200, /* nesting of ( [ { */
+  MAX_NAME = 255      /* characters; names stand in messages, checkpoints and generated code */
+};
 
 typedef struct Bracket {
   int token;     /* the opening token; 0 = none */
@@ -50,6 +53,7 @@ typedef struct Parser {
 } Parser;
 
 /* The lexer's actions (literals.c). Faults are reported and still give a value. */
+const char *lexer_word(Parser *p, Span span);
 Expr *lexer_int(Parser *p, Span span);
 Expr *lexer_float(Parser *p, Span span);
 Expr *lexer_bad_number(Parser *p, Span span);

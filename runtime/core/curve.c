@@ -111,7 +111,9 @@ static void put_cell(FILE *out, const Chart *c, unsigned char bits) {
 /* Steps below the axis: the first, the last, and as many between as fit. */
 static void draw_x_axis(FILE *out, const Chart *c, int64_t first, int64_t last) {
   char *line = malloc((size_t)c->columns + 2);
-  int ticks = c->columns / 16 > 1 ? c->columns / 16 : 1, end = 0;
+  int ticks = c->columns / 16, end = 0;
+  if (ticks > last - first) ticks = (int)(last - first); /* a step is labelled once */
+  if (ticks < 1) ticks = 1;
   fprintf(out, "%*s%s", LEFT - 1, "", c->unicode ? "└" : "+");
   for (int x = 0; x < c->columns; x++) {
     bool tick = false;

@@ -112,6 +112,27 @@ START_TEST(deep_nesting_is_an_error) {
 }
 END_TEST
 
+START_TEST(long_names_are_cut) {
+  static const struct {
+    int length;
+    bool right;
+  } cases[] = {{255, true}, {256, false}, {1000000, false}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char *text = repeat("n", cases[i].length, "fn f(x) { return x + ", " }");
+    Parsed p;
+    parse(&p, text);
+    ck_assert_int_eq(p.sink.errors, cases[i].right ? 0 : 1);
+    if (!cases[i].right) ck_assert_int_eq(p.sink.diags.data[0]->code, DIAG_LONG_NAME);
+    StrBuf out;
+    strbuf_init(&out, &p.arena);
+    ast_print(&p.sources, p.file, &out);
+    ck_assert_uint_le(out.len, 400);
+    arena_free(&p.arena);
+    free(text);
+  }
+}
+END_TEST
+
 START_TEST(long_lists_are_no_problem) {
   char *text = repeat("1, ", 100000, "let a = [", "1]\n");
   Parsed p;
@@ -310,6 +331,7 @@ int main(void) {
   tcase_set_timeout(tests, 60);
   tcase_add_test(tests, keywords_agree_with_lexer);
   tcase_add_test(tests, deep_nesting_is_an_error);
+  tcase_add_test(tests, long_names_are_cut);
   tcase_add_test(tests, long_lists_are_no_problem);
   tcase_add_test(tests, errors_are_bounded);
   tcase_add_test(tests, odd_files);

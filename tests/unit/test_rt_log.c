@@ -204,6 +204,21 @@ START_TEST(curve_ascii) {
 }
 END_TEST
 
+/* Wide enough for six labels, but there are only three steps to name. */
+START_TEST(curve_of_few_steps) {
+  static Screen s;
+  const double values[] = {3, 2, 1};
+  const int64_t steps[] = {1, 2, 3};
+  screen_open(&s);
+  dtm_rt_curve_draw(s.file, steps, values, 3, 100, 4, false);
+  fclose(s.file);
+  int numbers = 0;
+  for (char *word = strtok(strrchr(s.text, '+'), "+ \n"); word; word = strtok(NULL, " \n"))
+    ck_assert_int_eq(atoi(word), ++numbers);
+  ck_assert_int_eq(numbers, 3);
+}
+END_TEST
+
 START_TEST(curve_braille) {
   static Screen s;
   double values[] = {1, 2, 3, 4, 3, 2, 1, NAN, 1, 2};
@@ -298,6 +313,7 @@ int main(void) {
   tcase_add_loop_test(tc, terminal, 0, 2);
   tcase_add_test(tc, long_run);
   tcase_add_test(tc, curve_ascii);
+  tcase_add_test(tc, curve_of_few_steps);
   tcase_add_test(tc, curve_braille);
   tcase_add_test(tc, curve_edges);
   tcase_add_test(tc, trace);
