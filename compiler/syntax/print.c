@@ -412,9 +412,17 @@ static Doc *print_item(Printer *p, const Item *item) {
   return NULL;
 }
 
-/* Items of several lines are set off by a blank line. */
+/* Items of several lines are set off by a blank line: those that have several, and those of one
+ * that are to be broken, or printing the result once more would not give the same. */
 static bool is_tall(const Printer *p, const Item *item) {
-  if (has_text(p, item->span)) return !same_line(p, item->span.start, item->span.end);
+  if (has_text(p, item->span)) {
+    if (!same_line(p, item->span.start, item->span.end)) return true;
+    Printer probe = *p;
+    StrBuf text;
+    strbuf_init(&text, p->arena);
+    doc_layout(print_item(&probe, item), PRINT_WIDTH, &text);
+    return strchr(text.text, '\n') != NULL;
+  }
   return item->kind != ITEM_IMPORT && item->kind != ITEM_LET && item->kind != ITEM_MESH;
 }
 
