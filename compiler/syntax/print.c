@@ -255,7 +255,10 @@ static Doc *print_rename(Printer *p, const Stmt *s) {
   }
   add_comments(p, &lines, s->span.end, false);
   if (!lines.doc) return T("rename {}");
-  return CAT(T("rename {"), doc_nest(p->arena, PRINT_INDENT, CAT(HARD, lines.doc)), HARD, T("}"));
+  bool one_line = has_text(p, s->span) && same_line(p, s->span.start, s->span.end);
+  Doc *edge = one_line ? doc_space(p->arena) : HARD;
+  Doc *inner = doc_nest(p->arena, PRINT_INDENT, CAT(edge, lines.doc));
+  return doc_group(p->arena, CAT(T("rename {"), inner, edge, T("}")));
 }
 
 static Doc *print_setting(Printer *p, const Stmt *s) {

@@ -204,11 +204,13 @@ static Doc *comprehension(Printer *p, const Expr *e) {
       p->arena, CAT(T("["), doc_nest(p->arena, PRINT_INDENT, inner), doc_soft(p->arena), T("]")));
 }
 
+/* Broken, it is two lines, the second with `else`; three where the first would be too long. */
 static Doc *conditional(Printer *p, const Expr *e) {
   Doc *condition = print_expr(p, e->as.conditional.condition);
-  Doc *yes = print_expr(p, e->as.conditional.yes), *no = print_expr(p, e->as.conditional.no);
-  Doc *branches = CAT(doc_space(p->arena), T("then "), yes, doc_space(p->arena), T("else "), no);
-  return doc_group(p->arena, CAT(T("if "), condition, doc_nest(p->arena, PRINT_INDENT, branches)));
+  Doc *yes = CAT(doc_space(p->arena), T("then "), print_expr(p, e->as.conditional.yes));
+  Doc *no = CAT(doc_space(p->arena), T("else "), print_expr(p, e->as.conditional.no));
+  Doc *d = CAT(T("if "), condition, doc_group(p->arena, yes), no);
+  return doc_group(p->arena, doc_nest(p->arena, PRINT_INDENT, d));
 }
 
 /* What could not be read, as it stands. */
@@ -308,10 +310,11 @@ Doc *print_type(Printer *p, const TypeExpr *t) {
 }
 
 Doc *print_results(Printer *p, const TypeList *results) {
-  Doc *d = NULL;
+  if (!results->len) return NULL;
+  Doc *d = CAT(doc_space(p->arena), T("-> "));
   for (uint32_t i = 0; i < results->len; i++)
-    d = CAT(d, T(i ? ", " : " -> "), print_type(p, results->data[i]));
-  return d;
+    d = CAT(d, T(i ? ", " : ""), print_type(p, results->data[i]));
+  return doc_group(p->arena, doc_nest(p->arena, 2 * PRINT_INDENT, d));
 }
 
 Doc *print_params(Printer *p, const ParamList *params) {
