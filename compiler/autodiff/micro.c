@@ -18,17 +18,6 @@ static DType sum_dtype(DType t) {
   return t == DT_F64 ? DT_F64 : DT_F32;
 }
 
-static bool *find_varying(Arena *arena, const Graph *g) {
-  bool *varies = ARENA_ARRAY(arena, bool, g->values.len);
-  for (NodeId id = 1; id < g->nodes.len; id++) {
-    const Node *n = graph_node(g, id);
-    bool any = n->op == OP_INPUT || n->op == OP_MICRO_SUM;
-    for (uint32_t i = 0; i < n->noperands; i++) any |= varies[n->operands[i]];
-    for (uint32_t i = 0; any && i < n->nresults; i++) varies[node_result(n, i)] = true;
-  }
-  return varies;
-}
-
 /* --- numbers that are handed out ---------------------------------------------------------------
  */
 
@@ -75,7 +64,7 @@ static void keep_count(Step *s, GraphMap *map, NodeId old) {
 
 void step_cut(Step *s, ValueId *keep, uint32_t nkeep) {
   const Graph *from = s->d.g;
-  const bool *varies = find_varying(s->d.scratch, from);
+  const bool *varies = graph_varying(s->d.scratch, from);
   GraphMap map = graph_map_begin(s->d.scratch, s->program->arena, from);
   s->d.g = map.to;
   for (NodeId id = 1; id < from->nodes.len; id++) {
@@ -89,7 +78,7 @@ void step_cut(Step *s, ValueId *keep, uint32_t nkeep) {
       graph_map_copy(&map, id);
   }
   for (uint32_t i = 0; i < nkeep; i++) keep[i] = graph_map_get(&map, keep[i]);
-  s->varies = find_varying(s->d.scratch, s->d.g);
+  s->varies = graph_varying(s->d.scratch, s->d.g);
 }
 
 void step_hand_out(Step *s, int64_t batches) {

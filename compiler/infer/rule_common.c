@@ -50,19 +50,15 @@ const char *rule_axis_name(const Rule *r, uint32_t axis) {
 }
 
 const Attr *rule_attr(const Rule *r, AttrKey key) {
-  for (uint32_t i = 0; i < r->nattrs; i++)
-    if (r->attrs[i].key == key) return &r->attrs[i];
-  return NULL;
+  return attrs_find(r->attrs, r->nattrs, key);
 }
 
 int64_t rule_int(const Rule *r, AttrKey key, int64_t otherwise) {
-  const Attr *a = rule_attr(r, key);
-  return a ? a->as.i : otherwise;
+  return attrs_int(r->attrs, r->nattrs, key, otherwise);
 }
 
 double rule_float(const Rule *r, AttrKey key, double otherwise) {
-  const Attr *a = rule_attr(r, key);
-  return a ? a->as.f : otherwise;
+  return attrs_float(r->attrs, r->nattrs, key, otherwise);
 }
 
 static bool dim_index(Rule *r, int64_t given, uint32_t *dim) {

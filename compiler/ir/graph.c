@@ -107,20 +107,43 @@ uint32_t *graph_recomputed_scopes(Arena *arena, const Graph *g) {
   return of;
 }
 
-const Attr *node_attr(const Node *n, AttrKey key) {
-  for (uint32_t i = 0; i < n->nattrs; i++)
-    if (n->attrs[i].key == key) return &n->attrs[i];
+bool *graph_varying(Arena *arena, const Graph *g) {
+  bool *varies = ARENA_ARRAY(arena, bool, g->values.len);
+  for (NodeId id = 1; id < g->nodes.len; id++) {
+    const Node *n = graph_node(g, id);
+    bool any = n->op == OP_INPUT || n->op == OP_MICRO_SUM;
+    for (uint32_t i = 0; i < n->noperands; i++) any |= varies[n->operands[i]];
+    for (uint32_t i = 0; any && i < n->nresults; i++) varies[node_result(n, i)] = true;
+  }
+  return varies;
+}
+
+const Attr *attrs_find(const Attr *attrs, uint32_t n, AttrKey key) {
+  for (uint32_t i = 0; i < n; i++)
+    if (attrs[i].key == key) return &attrs[i];
   return NULL;
 }
 
-int64_t node_int(const Node *n, AttrKey key, int64_t otherwise) {
-  const Attr *a = node_attr(n, key);
+int64_t attrs_int(const Attr *attrs, uint32_t n, AttrKey key, int64_t otherwise) {
+  const Attr *a = attrs_find(attrs, n, key);
   return a ? a->as.i : otherwise;
 }
 
-double node_float(const Node *n, AttrKey key, double otherwise) {
-  const Attr *a = node_attr(n, key);
+double attrs_float(const Attr *attrs, uint32_t n, AttrKey key, double otherwise) {
+  const Attr *a = attrs_find(attrs, n, key);
   return a ? a->as.f : otherwise;
+}
+
+const Attr *node_attr(const Node *n, AttrKey key) {
+  return attrs_find(n->attrs, n->nattrs, key);
+}
+
+int64_t node_int(const Node *n, AttrKey key, int64_t otherwise) {
+  return attrs_int(n->attrs, n->nattrs, key, otherwise);
+}
+
+double node_float(const Node *n, AttrKey key, double otherwise) {
+  return attrs_float(n->attrs, n->nattrs, key, otherwise);
 }
 
 const char *node_string(const Node *n, AttrKey key) {

@@ -231,6 +231,13 @@ uint32_t graph_add_scope(Graph *g, uint32_t parent, const char *path, const char
 
 /* Per scope the outermost one around it (or itself) that is recomputed; 0 = none. */
 uint32_t *graph_recomputed_scopes(Arena *arena, const Graph *g);
+/* Per value: it differs between the micro-batches of a step. */
+bool *graph_varying(Arena *arena, const Graph *g);
+
+/* Among n attributes; NULL or `otherwise` when absent. */
+const Attr *attrs_find(const Attr *attrs, uint32_t n, AttrKey key);
+int64_t attrs_int(const Attr *attrs, uint32_t n, AttrKey key, int64_t otherwise);
+double attrs_float(const Attr *attrs, uint32_t n, AttrKey key, double otherwise);
 
 const Attr *node_attr(const Node *n, AttrKey key); /* NULL when absent */
 int64_t node_int(const Node *n, AttrKey key, int64_t otherwise);

@@ -11,6 +11,13 @@ static bool want_sequence(Sema *s, Val v, Span span, ValueId x, int64_t *dim) {
   return want_dim(s, v, span, rank, rank > 1 ? 1 : 0, dim);
 }
 
+/* The arguments (x, dim) of a call. */
+static bool bind_sequence(Sema *s, const Call *call, ValueId *x, int64_t *dim) {
+  Val v[2];
+  Span at[2];
+  return bind_tensor(s, call, "x|input dim?", v, at, x) && want_sequence(s, v[1], at[1], *x, dim);
+}
+
 /* balance_causal(x, axis, dim): head-tail order for the ranks of a mesh dim. x itself where the
  * mesh lacks it, or has one rank along it. */
 Val builtin_balance_causal(Sema *s, const Call *call) {
@@ -31,12 +38,9 @@ Val builtin_balance_causal(Sema *s, const Call *call) {
 
 /* unbalance(x, dim): as it was; x itself where its order is the natural one. */
 Val builtin_unbalance(Sema *s, const Call *call) {
-  Val v[2];
-  Span at[2];
   ValueId x;
   int64_t dim;
-  if (!bind_tensor(s, call, "x|input dim?", v, at, &x) || !want_sequence(s, v[1], at[1], x, &dim))
-    return POISON;
+  if (!bind_sequence(s, call, &x, &dim)) return POISON;
   int64_t ranks = value_type(s->at.graph, x)->balanced[dim];
   if (!ranks) return val_tensor(x);
   const Attr attrs[] = {ATTR_I(DIM, dim), ATTR_I(K, ranks), ATTR_I(REVERSE, 1)};
@@ -46,12 +50,9 @@ Val builtin_unbalance(Sema *s, const Call *call) {
 /* positions(x, dim): where in the whole sequence the elements along dim stand, i64[L], in the order
  * and the shards of x. */
 Val builtin_positions(Sema *s, const Call *call) {
-  Val v[2];
-  Span at[2];
   ValueId x;
   int64_t dim;
-  if (!bind_tensor(s, call, "x|input dim?", v, at, &x) || !want_sequence(s, v[1], at[1], x, &dim))
-    return POISON;
+  if (!bind_sequence(s, call, &x, &dim)) return POISON;
   const TensorType *t = value_type(s->at.graph, x);
   TensorType of = {.dtype = DT_I64, .rank = 1, .shape = {t->shape[dim]}, .mesh = t->mesh};
   if (!of.mesh) of.mesh = s->at.mesh;

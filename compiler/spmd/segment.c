@@ -518,7 +518,7 @@ static bool cut(Cutter *c) {
   const ProgramBlock *b = &c->program->block[BLOCK_TRAIN];
   const char *fault = NULL;
   Span span = b->settings.schedule_span.file ? b->settings.schedule_span : b->optimizer.span;
-  c->varies = pipeline_varying(c->scratch, c->g);
+  c->varies = graph_varying(c->scratch, c->g);
   c->live = pipeline_live(c->scratch, c->g);
   if (!stages_find(c->scratch, c->program, c->g, c->varies, c->live, &c->map, &fault))
     return fail(c, span, fault, "stages are meshes without a common rank: world.unbind(\"pp\")");

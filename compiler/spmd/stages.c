@@ -5,17 +5,6 @@
 
 #include "place/place.h"
 
-bool *pipeline_varying(Arena *arena, const Graph *g) {
-  bool *varies = ARENA_ARRAY(arena, bool, g->values.len);
-  for (NodeId id = 1; id < g->nodes.len; id++) {
-    const Node *n = graph_node(g, id);
-    bool any = n->op == OP_INPUT || n->op == OP_MICRO_SUM;
-    for (uint32_t i = 0; i < n->noperands; i++) any |= varies[n->operands[i]];
-    for (uint32_t i = 0; any && i < n->nresults; i++) varies[node_result(n, i)] = true;
-  }
-  return varies;
-}
-
 bool *pipeline_live(Arena *arena, const Graph *g) {
   bool *live = ARENA_ARRAY(arena, bool, g->nodes.len);
   for (NodeId id = g->nodes.len; id-- > 1;) {
@@ -216,7 +205,7 @@ static bool localise_send(Localise *l, const Node *n) {
 Graph *pipeline_localise(Arena *scratch, Program *program, const Graph *g, ValueId *keep,
                          uint32_t nkeep) {
   Localise l = {.scratch = scratch, .program = program, .g = g};
-  l.varies = pipeline_varying(scratch, g);
+  l.varies = graph_varying(scratch, g);
   l.map = graph_map_begin(scratch, program->arena, g);
   for (NodeId id = 1; id < g->nodes.len; id++) {
     const Node *n = graph_node(g, id);

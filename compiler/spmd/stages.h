@@ -7,8 +7,6 @@
 
 enum { NO_STAGE = UINT32_MAX };
 
-/* Per value: it differs between micro-batches. */
-bool *pipeline_varying(Arena *arena, const Graph *g);
 /* Per node: it has an effect, or something that has needs it. */
 bool *pipeline_live(Arena *arena, const Graph *g);
 

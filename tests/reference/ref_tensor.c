@@ -67,17 +67,13 @@ RefLanes ref_lanes(const RefTensor *t, uint32_t dim) {
 }
 
 const Attr *ref_attr(const RefEval *e, AttrKey key) {
-  for (uint32_t i = 0; i < e->node->nattrs; i++)
-    if (e->node->attrs[i].key == key) return &e->node->attrs[i];
-  return NULL;
+  return attrs_find(e->node->attrs, e->node->nattrs, key);
 }
 int64_t ref_int(const RefEval *e, AttrKey key, int64_t otherwise) {
-  const Attr *a = ref_attr(e, key);
-  return a ? a->as.i : otherwise;
+  return attrs_int(e->node->attrs, e->node->nattrs, key, otherwise);
 }
 double ref_float(const RefEval *e, AttrKey key, double otherwise) {
-  const Attr *a = ref_attr(e, key);
-  return a ? a->as.f : otherwise;
+  return attrs_float(e->node->attrs, e->node->nattrs, key, otherwise);
 }
 
 uint32_t ref_dim(const RefEval *e, int64_t otherwise) {
