@@ -1,4 +1,9 @@
-/* Matrix products through oneDNN: see matmul.h.
+/* Who computes a matrix product, and products through oneDNN: see matmul.h.
+ *
+ * Packed loops of our own take f16, and on processors with AVX2 but without AVX-512 bf16, for which
+ * oneDNN has nothing faster than scalar code there, and f32 of some size: they need not be cut by
+ * sizes, which leaves oneDNN a thread too few for 256 x 768, and fetch what they read next. Small
+ * products, activations and everything on other processors are oneDNN's.
  *
  * oneDNN (2.6, the v2 C API) picks its blocking, and in some kernels the order of its additions, by
  * the number of threads it sees. So every product is cut into tiles here, by its sizes alone; a
@@ -14,13 +19,16 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "core/matmul_packed.h"
+
 enum {
   /* Of a tile, about. oneDNN leaves its packed kernel for one of half the speed when a product is
    * smaller than 512 x 768 or so and its right operand is not transposed. */
   TILE_ROWS = 512,
   TILE_COLS = 1024,
-  TILE_STEP = 64,  /* tiles begin at multiples of this */
-  MAX_OPERANDS = 5 /* a, b, bias, addend, out */
+  TILE_STEP = 64,    /* tiles begin at multiples of this */
+  PACKED_LEAST = 48, /* rows and columns of f32 from which packing pays */
+  MAX_OPERANDS = 5   /* a, b, bias, addend, out */
 };
 
 struct MatmulContext {
@@ -50,6 +58,7 @@ struct Matmul {
   MatmulContext *context;
   MatmulShape shape;
   int own, empty;
+  const PackedLoops *packed; /* who computes it, unless NULL */
   const void *a, *b, *bias, *addend;
   void *out;
   Primitive primitives[4];
@@ -331,6 +340,17 @@ static int reserve(MatmulContext *c, size_t size) {
   return c->scratch ? 0 : -1;
 }
 
+/* The loops of packed panels that compute this better than oneDNN or the plain loops, or NULL. */
+static const PackedLoops *choose_packed(const MatmulShape *s) {
+  const PackedLoops *best = NULL;
+  int set = PACKED_SETS;
+  if (!dtm_rt_packed_fits(s)) return NULL;
+  while (set > 0 && !best) best = dtm_rt_packed_loops(--set);
+  if (s->dtype == ABI_F16) return best;
+  if (set != PACKED_AVX2) return NULL;
+  return s->dtype == ABI_BF16 || (s->m >= PACKED_LEAST && s->n >= PACKED_LEAST) ? best : NULL;
+}
+
 Matmul *dtm_rt_matmul_new(MatmulContext *c, const MatmulShape *shape, const void *a, const void *b,
                           const void *bias, const void *addend, void *out, const char **error) {
   Matmul *x = calloc(1, sizeof *x);
@@ -348,12 +368,15 @@ Matmul *dtm_rt_matmul_new(MatmulContext *c, const MatmulShape *shape, const void
   x->threads = work > 2e5 ? c->threads : 1;
   if (x->empty) return x;
   simplify(s);
-  x->own = (s->dtype != ABI_F32 && s->dtype != ABI_BF16) || s->k == 0;
-  if (!x->own && make_tiles(x)) {
+  x->packed = choose_packed(s);
+  x->own = !x->packed && ((s->dtype != ABI_F32 && s->dtype != ABI_BF16) || s->k == 0);
+  if (!x->packed && !x->own && make_tiles(x)) {
     /* A machine or a layout this oneDNN has no kernel for. */
     x->own = 1;
   }
-  size_t need = x->own ? dtm_rt_matmul_own_scratch(s) : c->scratch_each * (size_t)c->threads;
+  size_t need = x->packed ? dtm_rt_packed_scratch(x->packed, s, x->threads) * (size_t)x->threads
+                : x->own  ? dtm_rt_matmul_own_scratch(s)
+                          : c->scratch_each * (size_t)c->threads;
   if (reserve(c, need)) {
     dtm_rt_matmul_free(x);
     return NULL;
@@ -391,6 +414,11 @@ void dtm_rt_matmul_move(Matmul *x, const void *a, const void *b, const void *bia
 int dtm_rt_matmul_run(const Matmul *x, const char **error) {
   MatmulContext *c = x->context;
   if (x->empty) return 0;
+  if (x->packed) {
+    dtm_rt_packed_run(x->packed, &x->shape, x->a, x->b, x->bias, x->addend, x->out, c->scratch,
+                      x->threads);
+    return 0;
+  }
   if (x->own) {
     dtm_rt_matmul_own(&x->shape, x->a, x->b, x->bias, x->addend, x->out, c->scratch, x->threads);
     return 0;

@@ -1,8 +1,9 @@
 /* Matrix products of the action table on the CPU.
  *
- * f32 and bf16 run through oneDNN, other element types through loops of our own. A product is cut
- * into tiles by its sizes alone; every tile is computed by one thread, in one order of additions,
- * so results do not depend on the number of threads. Nothing is allocated when it runs.
+ * f32, bf16 and f16 run through packed loops of our own (matmul_packed.h) or oneDNN, other element
+ * types through plain loops (matmul_own.c). Every element is computed by one thread, in an order of
+ * additions that sizes alone decide, so results do not depend on the number of threads. Nothing is
+ * allocated when it runs.
  */
 #ifndef DTM_RT_MATMUL_H
 #define DTM_RT_MATMUL_H
