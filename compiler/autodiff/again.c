@@ -1,7 +1,8 @@
 /* Stage grad -> grad: what the backward pass computes again. See again.h.
  *
  * In a recomputed scope every value is dropped after the forward pass, but those that the forward
- * pass uses outside of it (its results), and what was read or gathered once there. The clones of
+ * pass uses outside of it (its results), and what was read or gathered once there or came from
+ * another mesh. With micro-batches it also keeps what is the same for all of them. The clones of
  * one scope stand together, in their order, before the first backward node that needs one; only
  * what some backward node needs is cloned. Random operators keep their instance, so a mask is the
  * same again.
@@ -26,11 +27,14 @@ typedef enum Fate {
 typedef struct Again {
   const Program *program;
   GraphMap map;
+  const bool *varies;    /* per value: it differs between micro-batches; NULL = there are none */
   const uint32_t *scope; /* recomputed scope of a scope */
   uint8_t *fate;         /* Fate, per node */
   bool *needed;          /* per node: to be cloned */
   NodeId *cloned;        /* per node: its clone */
   bool *emitted;         /* per scope */
+  NodeId *first, *next;  /* needed nodes that are cloned together: per scope or bucket, per node */
+  uint32_t nscopes;      /* in `first` the buckets stand behind the scopes */
   uint32_t *stack, depth;
 } Again;
 
@@ -46,6 +50,10 @@ static const Node *maker(const Again *a, ValueId v, NodeId *id) {
 static Fate fate_of(const Again *a, const Node *n) {
   NodeId of;
   if (n->phase != PHASE_FORWARD || n->nresults == 0 || n->op == OP_READ || n->op == OP_INPUT)
+    return FATE_KEPT;
+  if (a->varies && !a->varies[n->first_result]) return FATE_KEPT;
+  if (n->noperands == 1 && value_type(a->map.from, n->operands[0])->mesh !=
+                               value_type(a->map.from, n->first_result)->mesh)
     return FATE_KEPT;
   StoreLevel gathered = store_gathered(a->program, a->map.from, n);
   if (gathered) return gathered == STORE_PARAMETERS ? FATE_GATHER : FATE_KEPT;
@@ -106,6 +114,29 @@ static void copy_node(Again *a, NodeId id, Phase phase) {
   if (phase == PHASE_RECOMPUTE) a->cloned[id] = copy;
 }
 
+/* Where `first` has what is cloned together with a node. */
+static uint32_t together(const Again *a, NodeId id) {
+  const Node *n = graph_node(a->map.from, id);
+  if (a->fate[id] == FATE_SCOPE) return scope_of(a, n);
+  return a->nscopes + (uint32_t)node_int(n, ATTR_BUCKET, 0);
+}
+
+static void list_needed(Again *a, Arena *scratch) {
+  const Graph *g = a->map.from;
+  uint32_t n = 0;
+  a->nscopes = g->scopes.len;
+  for (NodeId id = 1; id < g->nodes.len; id++)
+    if (a->fate[id] == FATE_GATHER && together(a, id) >= n) n = together(a, id) + 1;
+  if (n < a->nscopes) n = a->nscopes;
+  a->first = ARENA_ARRAY(scratch, NodeId, n);
+  for (NodeId id = g->nodes.len; id-- > 1;) {
+    if (!a->needed[id] || (a->fate[id] != FATE_SCOPE && a->fate[id] != FATE_GATHER)) continue;
+    NodeId *head = &a->first[together(a, id)];
+    a->next[id] = *head;
+    *head = id;
+  }
+}
+
 static void clone(Again *a, NodeId id);
 
 static void clone_operands(Again *a, const Node *n) {
@@ -129,18 +160,14 @@ static void clone(Again *a, NodeId id) {
     return;
   }
   if (fate == FATE_SCOPE) a->emitted[scope] = true;
-  for (NodeId k = 1; k < g->nodes.len; k++) {
-    const Node *other = graph_node(g, k);
-    if (!a->needed[k] || a->fate[k] != fate || a->cloned[k]) continue;
-    if (fate == FATE_GATHER ? node_int(other, ATTR_BUCKET, 0) != node_int(n, ATTR_BUCKET, 0)
-                            : scope_of(a, other) != scope)
-      continue;
-    clone_operands(a, other);
+  for (NodeId k = a->first[together(a, id)]; k; k = a->next[k]) {
+    if (a->cloned[k]) continue;
+    clone_operands(a, graph_node(g, k));
     copy_node(a, k, PHASE_RECOMPUTE);
   }
 }
 
-static bool decide(Again *a) {
+static bool decide(Again *a, Arena *scratch) {
   const Graph *g = a->map.from;
   bool any = false;
   for (NodeId id = 1; id < g->nodes.len; id++) {
@@ -154,20 +181,23 @@ static bool decide(Again *a) {
     need(a, graph_node(g, id));
     while (a->depth) need(a, graph_node(g, a->stack[--a->depth]));
   }
+  list_needed(a, scratch);
   return true;
 }
 
-Graph *again_run(Arena *scratch, const Program *program, const Graph *g, ValueId *keep,
+Graph *again_run(Arena *scratch, const Program *program, const Graph *g, bool micro, ValueId *keep,
                  uint32_t nkeep) {
   Again a = {.program = program,
              .map = graph_map_begin(scratch, scratch, g),
+             .varies = micro ? graph_varying(scratch, g) : NULL,
              .scope = graph_recomputed_scopes(scratch, g),
              .fate = ARENA_ARRAY(scratch, uint8_t, g->nodes.len),
              .needed = ARENA_ARRAY(scratch, bool, g->nodes.len),
              .cloned = ARENA_ARRAY(scratch, NodeId, g->nodes.len),
+             .next = ARENA_ARRAY(scratch, NodeId, g->nodes.len),
              .emitted = ARENA_ARRAY(scratch, bool, g->scopes.len),
              .stack = ARENA_ARRAY(scratch, uint32_t, g->nodes.len)};
-  if (!decide(&a)) return (Graph *)g;
+  if (!decide(&a, scratch)) return (Graph *)g;
   for (NodeId id = 1; id < g->nodes.len; id++) {
     const Node *n = graph_node(g, id);
     if (n->phase == PHASE_BACKWARD) clone_operands(&a, n);

@@ -7,8 +7,9 @@
  * Stages are numbered in the order in which the forward pass first leaves them. A forward node
  * belongs to the chunk its operands reach it in: a move to a later stage keeps the chunk, one to an
  * earlier stage begins the next. Data waits for its first user. A backward node belongs to the
- * earliest chunk that still serves all who use it; sums of gradients to the chunk whose forward
- * part used the parameter first. Invariant: an operand's segment is not behind its user's.
+ * earliest chunk that still serves all who use it, and so does what is recomputed; sums of
+ * gradients to the chunk whose forward part used the parameter first. Invariant: an operand's
+ * segment is not behind its user's.
  */
 #include <string.h>
 
@@ -199,7 +200,7 @@ static void backward_chunks(Cutter *c) {
   const uint32_t *first = first_readers(c);
   for (NodeId id = c->g->nodes.len; id-- > 1;) {
     const Node *n = graph_node(c->g, id);
-    if (!per_micro(c, id) || n->phase != PHASE_BACKWARD) continue;
+    if (!per_micro(c, id) || n->phase == PHASE_FORWARD) continue;
     if (c->chunk[id] == UNSET) {
       const Var *v = &c->program->vars.data[n->op == OP_ASSIGN ? node_int(n, ATTR_VAR, 0) : 0];
       uint32_t at = n->op == OP_ASSIGN ? first[v->param] : UNSET;
@@ -208,7 +209,7 @@ static void backward_chunks(Cutter *c) {
     uint32_t to = stage_at(c, id);
     for (uint32_t i = 0; i < n->noperands; i++) {
       NodeId def = graph_value(c->g, n->operands[i])->node;
-      if (!c->varies[n->operands[i]] || graph_node(c->g, def)->phase != PHASE_BACKWARD) continue;
+      if (!c->varies[n->operands[i]] || graph_node(c->g, def)->phase == PHASE_FORWARD) continue;
       uint32_t at = c->chunk[id] + (stage_at(c, def) < to);
       if (c->chunk[def] == UNSET || at > c->chunk[def]) c->chunk[def] = at;
       c->sent_on[def] |= c->sent_on[id] || stage_at(c, def) != to;

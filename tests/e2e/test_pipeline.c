@@ -28,6 +28,7 @@ static const char program[] =
     "config {\n"
     "  rows = 840   seq = 3   vocab = 11   dim = 6   layers = 4\n"
     "  m = 1   schedule_name = \"1f1b\"   chunks = 1   n = 1   lr = 0.3\n"
+    "  again = false\n"
     "}\n"
     "module Block(hidden: int) {\n"
     "  param up: f32[hidden@tp, dim] = normal(std = 0.4)\n"
@@ -49,7 +50,10 @@ static const char program[] =
     "  }\n"
     "  forward(ids) {\n"
     "    let h = embedding(ids.redistribute(mesh = stages[0]), table).redistribute(tp: Replicate)\n"
-    "    for i in range(layers) { h = blocks[i](h.redistribute(mesh = stages[at[i]])) }\n"
+    "    for i in range(layers) {\n"
+    "      h = if again then recompute blocks[i](h.redistribute(mesh = stages[at[i]]))\n"
+    "          else blocks[i](h.redistribute(mesh = stages[at[i]]))\n"
+    "    }\n"
     "    return linear(rms_norm(h.redistribute(mesh = last), gain),\n"
     "                  table.redistribute(tp: Replicate, mesh = last))\n"
     "  }\n"
@@ -166,12 +170,26 @@ static const char *const others[] = {
     "--mesh pp=3,dp=2 -D m=6 -D 'schedule_name=\"zero_bubble\"'",
     "--mesh dp=3 -D m=7",
     "--mesh pp=2,dp=2,tp=2 -D m=2 -D chunks=2",
+    "--mesh pp=3 -D m=4 -D again=true",
+    "--mesh pp=2,dp=2 -D m=4 -D chunks=2 -D again=true -D 'schedule_name=\"interleaved\"'",
+    "--mesh pp=2,tp=2 -D m=3 -D again=true -D 'schedule_name=\"zero_bubble\"'",
 };
 
 START_TEST(stages_with_ranks) {
   Run got;
   train(&got, "%s", others[_i]);
   equal(&got, &whole, others[_i]);
+}
+END_TEST
+
+/* What came from another stage is kept, not sent again: channels and lists are those without
+ * recomputation. */
+START_TEST(nothing_moves_again) {
+  const char *look = "%s p.dtm --mesh pp=3 -D m=4 -D again=%s --emit=schedule | sed 's, *//.*,,'";
+  static char plain[sizeof text];
+  ck_assert_int_eq(work_run(plain, sizeof plain, look, getenv("DTMC"), "false"), 0);
+  ck_assert_int_eq(work_run(text, sizeof text, look, getenv("DTMC"), "true"), 0);
+  ck_assert_str_eq(text, plain);
 }
 END_TEST
 
@@ -225,6 +243,7 @@ int main(void) {
   tcase_add_test(t, one_rank_learns);
   tcase_add_loop_test(t, every_schedule, 0, 16);
   tcase_add_loop_test(t, stages_with_ranks, 0, (int)(sizeof others / sizeof *others));
+  tcase_add_test(t, nothing_moves_again);
   tcase_add_test(t, accumulated_batches);
   tcase_add_test(t, single_rows);
   tcase_add_loop_test(t, a_killed_rank_ends_the_run, 0, 3);
