@@ -11,7 +11,7 @@ for f in train-images-idx3-ubyte train-labels-idx1-ubyte t10k-images-idx3-ubyte 
 done
 
 # The text for the language models: the King James Bible, 4.4 MB, a verse a line.
-for sample in gpt2 llama; do
+for sample in gpt2 llama mixtral; do
   [ -s "$sample/data/bible.txt" ] && continue
   command -v bible >/dev/null || { echo "data.sh: bible is missing; run: bash setup.sh" >&2; exit 1; }
   mkdir -p "$sample/data"

@@ -34,6 +34,7 @@
   X(scaled_dot_product_attention)                                                                  \
   X(balance_causal)                                                                                \
   X(unbalance)                                                                                     \
+  X(balance_like)                                                                                  \
   X(positions)                                                                                     \
   X(step)                                                                                          \
   X(zeros)                                                                                         \

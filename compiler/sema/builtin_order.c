@@ -47,6 +47,30 @@ Val builtin_unbalance(Sema *s, const Call *call) {
   return emit1(s, OP_BALANCE, x, attrs, 3, call->span);
 }
 
+/* balance_like(x, other, dim): x in the order that `other` has along the dim of that number. */
+Val builtin_balance_like(Sema *s, const Call *call) {
+  Val v[3];
+  Span at[3];
+  ValueId x;
+  int64_t dim;
+  if (!bind_tensor(s, call, "x|input other dim?", v, at, &x) ||
+      !want_sequence(s, v[2], at[2], x, &dim))
+    return POISON;
+  if (!val_is_tensor(v[1]) || tensor_type(s, v[1])->rank <= dim) {
+    sema_error(s, DIAG_VALUE_KIND, at[1], "balance_like takes a tensor that has dim %lld",
+               (long long)dim);
+    return POISON;
+  }
+  int64_t have = value_type(s->at.graph, x)->balanced[dim];
+  int64_t want = tensor_type(s, v[1])->balanced[dim];
+  const Attr back[] = {ATTR_I(DIM, dim), ATTR_I(K, have), ATTR_I(REVERSE, 1)};
+  const Attr forth[] = {ATTR_I(DIM, dim), ATTR_I(K, want), ATTR_I(REVERSE, 0)};
+  Val y = val_tensor(x);
+  if (have && have != want) y = emit1(s, OP_BALANCE, x, back, 3, call->span);
+  if (!want || have == want || !val_is_tensor(y)) return y;
+  return emit1(s, OP_BALANCE, y.as.tensor, forth, 3, call->span);
+}
+
 /* positions(x, dim): where in the whole sequence the elements along dim stand, i64[L], in the order
  * and the shards of x. */
 Val builtin_positions(Sema *s, const Call *call) {

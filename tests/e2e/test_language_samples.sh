@@ -8,7 +8,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 bash "$root/samples/data.sh"
 cd "$work"
-for sample in llama gpt2; do
+for sample in llama gpt2 mixtral; do
   "$DTMC" "$root/samples/$sample/$sample.dtm" -o "$sample"
   ./"$sample" train --steps 20 --no-curve --save m.safetensors >out 2>&1 || { cat out; exit 1; }
   for step in 1 20; do
@@ -20,4 +20,4 @@ for sample in llama gpt2; do
   ./"$sample" infer --load m.safetensors --data prompt="In the" >text
   head -c 6 text | grep -q '^In the$' || { cat text; echo "FAIL: $sample wrote something else"; exit 1; }
 done
-echo "2 passed, 0 failed"
+echo "3 passed, 0 failed"

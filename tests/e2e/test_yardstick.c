@@ -1,8 +1,9 @@
 /* How many collectives a transformer layer costs, against schedules written by hand: those of
- * Megatron-LM for tensor and sequence parallelism, of DeepSpeed Ulysses, of ring attention.
+ * Megatron-LM for tensor and sequence parallelism, of DeepSpeed Ulysses, of ring attention, of
+ * GShard for experts.
  *
- * programs/context.dtm is compiled with two and with three layers; what the per-rank program has
- * more of is what one layer costs.
+ * programs/context.dtm, or for experts samples/mixtral, is compiled with two and with three layers;
+ * what the per-rank program has more of is what one layer costs.
  */
 #include <check.h>
 #include <stdbool.h>
@@ -38,6 +39,10 @@ static const Layer layers[] = {
     {"heads in place of the sequence", "ulysses_cp=2", "", {{{0, 0, 0, 4}, {0, 0, 0, 4}, {14}}}},
     /* k and v go on twice; backward again, and their cotangents all the way round */
     {"ring of three", "ring_cp=3", "", {{{0, 0, 0, 0, 0, 4}, {0, 0, 0, 0, 0, 10}, {14}}}},
+    /* to the experts and back; all but the three weights of experts are reduced over ep */
+    {"experts", "ep=2", "", {{{0, 0, 0, 2}, {0, 0, 0, 2}, {7}}}},
+    {"experts and data parallel", "dp=2,ep=2", "", {{{0, 0, 0, 2}, {0, 0, 0, 2}, {10}}}},
+    {"experts and tensor parallel", "ep=2,tp=2", "", {{{2, 0, 0, 2}, {2, 0, 0, 2}, {7}}}},
 };
 
 static char root[512];
@@ -53,12 +58,16 @@ static int phase_named(const char *line, int now) {
 static Counts count(const Layer *l, int nlayers) {
   static char text[1 << 22];
   Counts c = {{{0}}};
-  int code = work_run(text, sizeof text,
-                      "%s %s/programs/context.dtm -D layers=%d --mesh %s %s --emit=local",
-                      getenv("DTMC"), root, nlayers, l->mesh, l->options);
+  int code = work_run(text, sizeof text, "%s %s/%s -D layers=%d --mesh %s %s --emit=local",
+                      getenv("DTMC"), root,
+                      strncmp(l->name, "experts", 7) == 0 ? "../../samples/mixtral/mixtral.dtm"
+                                                          : "programs/context.dtm",
+                      nlayers, l->mesh, l->options);
   ck_assert_msg(code == 0, "%s: exit %d\n%s", l->name, code, text);
   char *train = strstr(text, "\ngraph train");
   ck_assert_ptr_nonnull(train);
+  char *other = strstr(train + 1, "\ngraph ");
+  if (other) *other = 0;
   int phase = FORWARD;
   for (char *line = strtok(train, "\n"); line; line = strtok(NULL, "\n")) {
     phase = phase_named(line, phase);
