@@ -2,7 +2,7 @@
 # Runs the programs of this folder, one after the other, and writes their tables to one Markdown file.
 #   tests/bench/run.sh [BUILD] [-o FILE] [NAME ...]
 # BUILD is the build folder (build), FILE figures.md beside this script (- is standard output), NAMEs
-# are some of: step memory arena compile_time collectives planner kernels attention (all).
+# are some of: step memory arena compile_time collectives planner kernels attention gpt2 (all).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=$here/../../build out=$here/figures.md names=()
@@ -14,11 +14,11 @@ while [ $# -gt 0 ]; do
     *) names+=("$1"); shift ;;
   esac
 done
-[ ${#names[@]} -gt 0 ] || names=(step memory arena compile_time collectives planner kernels attention)
+[ ${#names[@]} -gt 0 ] || names=(step memory arena compile_time collectives planner kernels attention gpt2)
 declare -A title=([step]="A training step beside its matrix products" [memory]="Memory of a training step"
   [arena]="Height of the arena over the live set" [compile_time]="Compile time"
   [collectives]="Collectives of local ranks beside OpenMPI" [planner]="Redistribute plans" [kernels]="Fused kernels"
-  [attention]="Attention beside its matrix products")
+  [attention]="Attention beside its matrix products" [gpt2]="A training step of GPT-2 beside PyTorch")
 for name in "${names[@]}"; do
   [ -n "${title[$name]:-}" ] || { echo "run.sh: no such bench: $name; there are ${!title[*]}" >&2; exit 2; }
   [ -x "$build/bin/bench_$name" ] || {
