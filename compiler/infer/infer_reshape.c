@@ -1,7 +1,7 @@
 /* Reshape: which shards survive when dims are merged and split.
  *
- * Both shapes, without their dims of extent 1, are cut into the shortest groups of equal product. A
- * group of one dim against one keeps any shard. Any other group may be sharded only through its
+ * Leading dims that are alike stay themselves. What follows in both shapes, without dims of
+ * extent 1, is cut into the shortest groups of equal product. A group of one dim against one keeps any shard. Any other group may be sharded only through its
  * leading dim, only if every shard of it is even, and only if the leading factor of the result is
  * divisible by the product of the mesh dims: then a rank's block is one contiguous run on both
  * sides, cut at the same places. Dims that are cut to one element each belong to the leading part:
@@ -17,9 +17,9 @@ typedef struct Shape {
   int64_t extent[DTM_MAX_DIMS];
 } Shape;
 
-static void without_ones(const int64_t *extent, uint32_t rank, Shape *s) {
+static void without_ones(const int64_t *extent, uint32_t from, uint32_t rank, Shape *s) {
   s->n = 0;
-  for (uint32_t d = 0; d < rank; d++) {
+  for (uint32_t d = from; d < rank; d++) {
     if (extent[d] == 1) continue;
     s->dim[s->n] = d;
     s->extent[s->n++] = extent[d];
@@ -175,9 +175,11 @@ bool rule_reshape(Rule *r) {
     memcpy(out, r->letters.of[0], sizeof out);
   } else {
     Shape a, b;
-    without_ones(t->shape, t->rank, &a);
-    without_ones(to, rank, &b);
-    uint32_t i = 0, j = 0;
+    uint32_t i = 0, j = 0, same = 0;
+    for (; same < rank && same < t->rank && to[same] == t->shape[same]; same++)
+      out[same] = r->letters.of[0][same] = rule_new_letter(r, LETTER_FREE);
+    without_ones(t->shape, same, t->rank, &a);
+    without_ones(to, same, rank, &b);
     while (i < a.n || j < b.n) {
       uint32_t i0 = i, j0 = j;
       if (!next_group(&a, &b, &i, &j)) {

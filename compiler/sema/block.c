@@ -94,6 +94,19 @@ static void finish_train(Sema *s, RunBlock *block) {
   if (!out->settings.steps && !out->settings.epochs) out->settings.epochs = 1;
 }
 
+/* On one mesh a batch in one part has one order: a named schedule says nothing. */
+static void drop_idle_schedule(ProgramBlock *out) {
+  RunSettings *set = &out->settings;
+  if (!set->schedule || set->microbatches > 1 || strchr(set->schedule, '\n')) return;
+  const Mesh *mesh = NULL;
+  for (ValueId v = 1; v < out->graph->values.len; v++) {
+    const TensorType *t = value_type(out->graph, v);
+    if (mesh && t->mesh && t->mesh != mesh) return;
+    if (t->mesh) mesh = t->mesh;
+  }
+  set->schedule = NULL;
+}
+
 static void keep_models(Sema *s, const Env *train) {
   for (uint32_t i = 0; i < train->names->len; i++) {
     Binding *b = train->names->entries[i].value;
@@ -128,6 +141,7 @@ static void run_block(Sema *s, SourceUnit *file, const Item *item, BlockKind kin
   if (s->sink->errors) return;
   ValueId *roots[] = {&out->loss, &out->optimizer.lr};
   sweep_graph(s, out->graph, roots, 2);
+  if (kind == BLOCK_TRAIN) drop_idle_schedule(out);
 }
 
 static RunSettings default_settings(const Sema *s) {

@@ -30,19 +30,19 @@ static const struct {
      "",
      "-D heads=6 -D kv_heads=3",
      {"dp=1", "dp=2", "tp=3", "dp=2,tp=3", "ring_cp=2", "ring_cp=5", "ulysses_cp=2",
-      "dp=2,ring_cp=2,ulysses_cp=2"}},
+      "dp=2,ring_cp=2,ulysses_cp=2", "pp=2", "pp=2,ring_cp=2", "pp=3,tp=3"}},
     {"llama3",
      "llama",
      "Llama",
      "",
      "-D heads=3 -D kv_heads=1 -D tied=true -D theta=500.0 -D rope_factor=8.0 -D trained=64",
-     {"dp=1", "dp=4", "ulysses_cp=3", "ring_cp=3"}},
+     {"dp=1", "dp=4", "ulysses_cp=3", "ring_cp=3", "pp=2", "pp=3,dp=2"}},
     {"gpt2",
      "gpt2",
      "GPT2",
      "transformer.",
      "-D heads=6 -D kv_heads=6 -D context=24",
-     {"dp=1", "tp=3", "dp=2,tp=2", "ring_cp=2,tp=2", "ulysses_cp=2"}},
+     {"dp=1", "tp=3", "dp=2,tp=2", "ring_cp=2,tp=2", "ulysses_cp=2", "pp=2,tp=2", "pp=3"}},
 };
 enum { NMODELS = sizeof models / sizeof *models };
 
@@ -65,10 +65,10 @@ static void write_program(const char *sample, const char *model, const char *fix
           "  data tokens = npy(\"%s/tests/fixtures/%s/tokens.npy\", i64[batch@dp, seq + 1])\n"
           "  data want = npy(\"%s/tests/fixtures/%s/logits.npy\", f32[batch@dp, seq, vocab@tp])\n"
           "  model m = %s()\n"
-          "  let logits = m(cut(tokens[:, 0:seq]))\n"
-          "  metric difference = max(abs(logits - cut(want)))\n"
+          "  let logits = m(cut(tokens[:, 0:seq], stages[0]))\n"
+          "  metric difference = max(abs(logits - cut(want, last)))\n"
           "  metric largest = max(abs(want))\n"
-          "  loss cross_entropy(logits, cut(tokens[:, 1:seq + 1]))\n"
+          "  loss cross_entropy(logits, cut(tokens[:, 1:seq + 1], last))\n"
           "  optimizer sgd(lr = 1000.0)\n"
           "  shuffle false\n"
           "  steps 1\n"
@@ -182,8 +182,7 @@ START_TEST(generates) {
   strcat(want, "\n");
   for (int m = 0; m < MOST_MESHES && models[_i].meshes[m]; m++) {
     const char *mesh = models[_i].meshes[m];
-    const char *dp = strncmp(mesh, "dp=", 3) == 0 ? mesh + 3 : "1";
-    if (strstr(mesh, "_cp=")) continue; /* nothing is generated there */
+    const char *dp = strstr(mesh, "dp=") ? strstr(mesh, "dp=") + 3 : "1";
     int status =
         work_run(text, sizeof text,
                  "$DTMC %s/samples/%s/%s.dtm --mesh %s -D vocab=61 -D dim=24 -D ffn=40 "
