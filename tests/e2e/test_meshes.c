@@ -9,15 +9,14 @@
  */
 #include <check.h>
 #include <dirent.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "support/log.h"
 #include "support/suite.h"
 #include "support/work.h"
 
@@ -28,7 +27,6 @@ static const char *const usual_meshes[] = {"dp=2",      "tp=2",      "dp=3",    
                                            "dp=2,tp=3", "tp=4",      "dp=2,sp=2,tp=2"};
 enum { NUSUAL = sizeof usual_meshes / sizeof *usual_meshes, MAX_MESHES = 16 };
 
-static char root[512];
 static char programs[MAX_PROGRAMS][128];
 static int nprograms;
 
@@ -38,35 +36,21 @@ static uint32_t next_random(void) {
   return (uint32_t)(random_state >> 33);
 }
 
-static FILE *open_npy(const char *name, const char *descr, const char *shape) {
-  char header[256];
-  FILE *f = work_create(name);
-  int n = snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
-                   descr, shape);
-  while ((10 + n + 1) % 64) header[n++] = ' ';
-  header[n++] = '\n';
-  fwrite("\x93NUMPY\x01\x00", 1, 8, f);
-  unsigned char len[2] = {(unsigned char)(n & 255), (unsigned char)(n >> 8)};
-  fwrite(len, 1, 2, f);
-  fwrite(header, 1, (size_t)n, f);
-  return f;
-}
-
 /* x.npy f32 [203, 12], y.npy i64 [203] in 0..4, tokens.npy i32 [60, 8] in 0..30. */
 static void write_data(void) {
-  FILE *f = open_npy("x.npy", "<f4", "(203, 12)");
+  FILE *f = work_npy("x.npy", "<f4", "(203, 12)");
   for (int i = 0; i < 203 * 12; i++) {
     float v = (float)((int)(next_random() % 4001) - 2000) / 1000.0f;
     fwrite(&v, 4, 1, f);
   }
   fclose(f);
-  f = open_npy("y.npy", "<i8", "(203,)");
+  f = work_npy("y.npy", "<i8", "(203,)");
   for (int i = 0; i < 203; i++) {
     int64_t v = next_random() % 5;
     fwrite(&v, 8, 1, f);
   }
   fclose(f);
-  f = open_npy("tokens.npy", "<i4", "(60, 8)");
+  f = work_npy("tokens.npy", "<i4", "(60, 8)");
   for (int i = 0; i < 60 * 8; i++) {
     int32_t v = (int32_t)(next_random() % 31);
     fwrite(&v, 4, 1, f);
@@ -77,20 +61,13 @@ static void write_data(void) {
 /* Trains on a mesh ("" = all dims 1) and returns the number of losses read. */
 static int losses_of(const char *program, const char *mesh, const char *flags, double *loss) {
   static char text[1 << 20];
-  int n = 0;
-  int code =
-      work_run(text, sizeof text,
-               "cp %s/programs/%s . && %s %s %s %s%s -o train && "
-               "./train --threads=1 --log=json --steps=%d",
-               root, program, getenv("DTMC"), program, flags, *mesh ? "--mesh " : "", mesh, STEPS);
+  int code = work_run(text, sizeof text,
+                      "cp %s/tests/e2e/programs/%s . && %s %s %s %s%s -o train && "
+                      "./train --threads=1 --log=json --steps=%d",
+                      work_root(), program, getenv("DTMC"), program, flags, *mesh ? "--mesh " : "",
+                      mesh, STEPS);
   ck_assert_msg(code == 0, "%s on mesh '%s' %s: exit %d\n%s", program, mesh, flags, code, text);
-  for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
-    json_t *o = json_loads(line, 0, NULL), *v = json_object_get(o, "loss");
-    if (json_is_number(v) && json_object_get(o, "step") && n < STEPS)
-      loss[n++] = json_number_value(v);
-    json_decref(o);
-  }
-  return n;
+  return log_steps(text, "loss", loss, STEPS);
 }
 
 typedef struct Header {
@@ -101,7 +78,7 @@ typedef struct Header {
 
 static void read_header(const char *program, Header *h) {
   char path[1024], line[512] = "";
-  snprintf(path, sizeof path, "%s/programs/%s", root, program);
+  snprintf(path, sizeof path, "%s/tests/e2e/programs/%s", work_root(), program);
   FILE *f = fopen(path, "r");
   ck_assert_ptr_nonnull(f);
   ck_assert_ptr_nonnull(fgets(line, sizeof line, f));
@@ -152,7 +129,7 @@ static int by_name(const void *a, const void *b) {
 }
 
 int main(void) {
-  if (!getcwd(root, sizeof root) || !work_begin()) return 2;
+  if (!work_begin()) return 2;
   DIR *dir = opendir("programs");
   for (struct dirent *e; dir && (e = readdir(dir)) && nprograms < MAX_PROGRAMS;) {
     size_t n = strlen(e->d_name);

@@ -7,17 +7,14 @@
  * it loaded; what is written is thereby tested against the names and the storage of the fixture.
  */
 #include <check.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "state/safetensors.h"
+#include "support/checkpoint.h"
+#include "support/log.h"
 #include "support/suite.h"
 #include "support/work.h"
-
-static char root[512];
 
 enum { MOST_MESHES = 24 };
 static const struct {
@@ -48,13 +45,9 @@ enum { NMODELS = sizeof models / sizeof *models };
 
 /* The model of samples/NAME/NAME.dtm with a train block of our own, as NAME.dtm. */
 static void write_program(const char *sample, const char *model, const char *fixture) {
-  char path[700], *source = NULL;
-  size_t size = 0;
-  snprintf(path, sizeof path, "%s/samples/%s/%s.dtm", root, sample, sample);
-  FILE *in = fopen(path, "r");
-  ck_assert_msg(in != NULL, "%s", path);
-  ck_assert(getdelim(&source, &size, 0, in) > 0);
-  fclose(in);
+  char path[64];
+  snprintf(path, sizeof path, "samples/%s/%s.dtm", sample, sample);
+  char *source = work_source(path);
   char *train = strstr(source, "\ntrain {");
   ck_assert_ptr_nonnull(train);
   *train = 0;
@@ -73,28 +66,15 @@ static void write_program(const char *sample, const char *model, const char *fix
           "  shuffle false\n"
           "  steps 1\n"
           "}\n",
-          source, root, fixture, root, fixture, model);
+          source, work_root(), fixture, work_root(), fixture, model);
   fclose(out);
   free(source);
 }
 
 static double number(const char *log, const char *key) {
-  char quoted[64];
-  snprintf(quoted, sizeof quoted, "\"%s\":", key);
-  const char *at = strstr(log, quoted);
-  ck_assert_msg(at != NULL, "no %s in: %s", key, log);
-  return strtod(at + strlen(quoted), NULL);
-}
-
-static void open_files(StStore *store, const char *path) {
-  char why[ST_WHY];
-  ck_assert_msg(dtm_rt_st_open(store, path, why), "%s", why);
-}
-
-static const float *floats(const StStore *store, const char *name, const StTensor **t) {
-  *t = dtm_rt_st_find(store, name);
-  ck_assert_msg(*t != NULL && (*t)->dtype == ABI_F32, "no f32 %s", name);
-  return dtm_rt_st_data(store, *t);
+  double value;
+  ck_assert_msg(log_steps(log, key, &value, 1) == 1, "no %s in: %s", key, log);
+  return value;
 }
 
 /* Largest difference of (before - after) / 1000 from the gradient, relative to its largest element.
@@ -102,21 +82,18 @@ static const float *floats(const StStore *store, const char *name, const StTenso
 static void compare_gradients(const char *what, const char *fixture, const char *prefix) {
   StStore before, after, want;
   char path[700];
-  snprintf(path, sizeof path, "%s/tests/fixtures/%s", root, fixture);
-  open_files(&before, path);
+  snprintf(path, sizeof path, "%s/tests/fixtures/%s", work_root(), fixture);
+  checkpoint_open(&before, path);
   strcat(path, "/gradients.safetensors");
-  open_files(&want, path);
-  char out[600];
-  ck_assert_int_eq(work_run(out, sizeof out, "pwd"), 0);
-  out[strcspn(out, "\n")] = 0;
-  strcat(out, "/after.safetensors");
-  open_files(&after, out);
+  checkpoint_open(&want, path);
+  checkpoint_open(&after, "after.safetensors");
   for (size_t i = 0; i < want.ntensors; i++) {
     const char *name = want.tensors[i].name;
     if (strcmp(name, "loss") == 0) continue;
-    const StTensor *g, *b, *a;
-    const float *gradient = floats(&want, name, &g), *old = floats(&before, name, &b);
-    const float *new = floats(&after, name + strlen(prefix), &a);
+    const StTensor *g = checkpoint_find(&want, name, ABI_F32);
+    const StTensor *a = checkpoint_find(&after, name + strlen(prefix), ABI_F32);
+    const float *gradient = dtm_rt_st_data(&want, g), *new = dtm_rt_st_data(&after, a);
+    const float *old = dtm_rt_st_data(&before, checkpoint_find(&before, name, ABI_F32));
     ck_assert_msg(a->rank == g->rank && memcmp(a->shape, g->shape, sizeof a->shape) == 0,
                   "%s: %s has another shape", what, name);
     double largest = 0, difference = 0;
@@ -146,17 +123,17 @@ START_TEST(equals_pytorch) {
                           "$DTMC probe.dtm --mesh %s -D vocab=61 -D dim=24 -D ffn=40 -D layers=2 "
                           "-D batch=4 -D seq=12 %s -o probe && ./probe --load %s/tests/fixtures/%s "
                           "--save after.safetensors --log=json --threads 1",
-                          mesh, models[_i].flags, root, fixture);
+                          mesh, models[_i].flags, work_root(), fixture);
     ck_assert_msg(status == 0, "%s: %s", what, log);
     double difference = number(log, "difference"), largest = number(log, "largest");
     ck_assert_msg(difference <= 1e-5 * largest, "%s: logits differ by %g, largest is %g", what,
                   difference, largest);
     StStore want;
-    const StTensor *t;
     char path[700];
-    snprintf(path, sizeof path, "%s/tests/fixtures/%s/gradients.safetensors", root, fixture);
-    open_files(&want, path);
-    double loss = (double)*floats(&want, "loss", &t);
+    snprintf(path, sizeof path, "%s/tests/fixtures/%s/gradients.safetensors", work_root(), fixture);
+    checkpoint_open(&want, path);
+    double loss =
+        (double)*(const float *)dtm_rt_st_data(&want, checkpoint_find(&want, "loss", ABI_F32));
     dtm_rt_st_close(&want);
     ck_assert_msg(fabs(number(log, "loss") - loss) <= 1e-5 * loss, "%s: loss %.9g", what, loss);
     compare_gradients(what, fixture, models[_i].prefix);
@@ -174,7 +151,8 @@ END_TEST
 START_TEST(generates) {
   static char text[1 << 12], want[1 << 12];
   char path[700];
-  snprintf(path, sizeof path, "%s/tests/fixtures/%s/generated.txt", root, models[_i].fixture);
+  snprintf(path, sizeof path, "%s/tests/fixtures/%s/generated.txt", work_root(),
+           models[_i].fixture);
   FILE *f = fopen(path, "rb");
   ck_assert_ptr_nonnull(f);
   want[fread(want, 1, sizeof want - 2, f)] = 0;
@@ -188,8 +166,8 @@ START_TEST(generates) {
                  "$DTMC %s/samples/%s/%s.dtm --mesh %s -D vocab=61 -D dim=24 -D ffn=40 "
                  "-D layers=2 -D seq=24 %s -D temperature=0.0 -o write && ./write infer "
                  "--load %s/tests/fixtures/%s --data prompt='0123 45' --threads 1 2>/dev/null",
-                 root, models[_i].sample, models[_i].sample, mesh, models[_i].flags, root,
-                 models[_i].fixture);
+                 work_root(), models[_i].sample, models[_i].sample, mesh, models[_i].flags,
+                 work_root(), models[_i].fixture);
     bool equal = strlen(text) == strlen(want) * (size_t)atoi(dp); /* a row for each rank of dp */
     for (const char *row = text; equal && *row; row += strlen(want))
       equal = strncmp(row, want, strlen(want)) == 0;
@@ -237,9 +215,6 @@ START_TEST(draws_follow_probabilities) {
 END_TEST
 
 int main(void) {
-  if (!getcwd(root, sizeof root - 16)) return 2;
-  char *tests = strstr(root, "/tests/e2e");
-  if (tests) *tests = 0;
   if (!work_begin()) return 2;
   Suite *suite = suite_create("models");
   TCase *t = tcase_create("models");

@@ -5,13 +5,13 @@
  * gathered once, 3 gathered twice. programs/store.dtm compares a mixture of all with mesh 1.
  */
 #include <check.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/log.h"
 #include "support/suite.h"
 #include "support/work.h"
 
@@ -52,14 +52,7 @@ static int losses_of(const char *options, const char *run, double *loss) {
       work_run(text, sizeof text, "%s store.dtm %s -o run && ./run --threads=1 --log=json %s",
                getenv("DTMC"), options, run);
   ck_assert_msg(code == 0, "%s, %s: exit %d\n%s", options, run, code, text);
-  int n = 0;
-  for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
-    json_t *o = json_loads(line, 0, NULL), *v = json_object_get(o, "loss");
-    if (json_is_number(v) && json_object_get(o, "step") && n < STEPS)
-      loss[n++] = json_number_value(v);
-    json_decref(o);
-  }
-  return n;
+  return log_steps(text, "loss", loss, STEPS);
 }
 
 static void expect_near(const double *got, const double *want, int n, double tolerance,

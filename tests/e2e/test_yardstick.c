@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "support/suite.h"
 #include "support/work.h"
@@ -45,8 +44,6 @@ static const Layer layers[] = {
     {"experts and tensor parallel", "ep=2,tp=2", "", {{{2, 0, 0, 2}, {2, 0, 0, 2}, {7}}}},
 };
 
-static char root[512];
-
 static int phase_named(const char *line, int now) {
   if (strncmp(line, "graph ", 6) == 0) return FORWARD;
   if (strncmp(line, "  backward:", 11) == 0) return BACKWARD;
@@ -59,9 +56,9 @@ static Counts count(const Layer *l, int nlayers) {
   static char text[1 << 22];
   Counts c = {{{0}}};
   int code = work_run(text, sizeof text, "%s %s/%s -D layers=%d --mesh %s %s --emit=local",
-                      getenv("DTMC"), root,
-                      strncmp(l->name, "experts", 7) == 0 ? "../../samples/mixtral/mixtral.dtm"
-                                                          : "programs/context.dtm",
+                      getenv("DTMC"), work_root(),
+                      strncmp(l->name, "experts", 7) == 0 ? "samples/mixtral/mixtral.dtm"
+                                                          : "tests/e2e/programs/context.dtm",
                       nlayers, l->mesh, l->options);
   ck_assert_msg(code == 0, "%s: exit %d\n%s", l->name, code, text);
   char *train = strstr(text, "\ngraph train");
@@ -92,7 +89,7 @@ START_TEST(one_layer_costs) {
 END_TEST
 
 int main(void) {
-  if (!getcwd(root, sizeof root) || !work_begin()) return 2;
+  if (!work_begin()) return 2;
   TCase *t = tcase_create("layers");
   tcase_set_timeout(t, 60);
   tcase_add_loop_test(t, one_layer_costs, 0, sizeof layers / sizeof *layers);

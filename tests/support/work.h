@@ -6,14 +6,25 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* Makes the folder; false, after a message, when that or $DTMC fails. */
+/* Makes the folder; false, after a message, when that or $DTMC fails, or when the test does not run
+ * in a folder below tests/. */
 bool work_begin(void);
 /* Removes it with all that is in it. */
 bool work_end(void);
 
+/* Its path. */
+const char *work_folder(void);
+
+/* The folder that holds tests/ and samples/. */
+const char *work_root(void);
+/* The text of a file there, to be freed. */
+char *work_source(const char *path);
+
 /* A new file in the folder, never NULL; also for use outside of tests. */
 FILE *work_create(const char *name);
 void work_write(const char *name, const char *text);
+/* A new NumPy file in the folder, its header written: descr "<i8", shape "(60, 8)". */
+FILE *work_npy(const char *name, const char *descr, const char *shape);
 
 /* Runs a shell command in the folder. What it prints, errors too, goes to `out` (cut off at
  * `size`); the result is its exit code, 128 + n for signal n. */
