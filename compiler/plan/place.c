@@ -88,8 +88,10 @@ static uint32_t storage_index(const PlanBlock *b, FValueId v) {
 }
 
 /* Puts the members of a bucket that follow each other into one item, but for accumulators, which
- * have their place among the variables; an item grows to `most` bytes. slot_of[storage] = 1 + slot;
- * 0 = none. Returns the bytes of the largest item that was made, 0 when none was. */
+ * have their place among the variables; an item grows to `most` bytes. A storage that several
+ * buckets use (scattered over one axis, then reduced in place over another) is in the item of the
+ * first that joined it. slot_of[storage] = 1 + slot; 0 = none. Returns the bytes of the largest
+ * item that was made, 0 when none was. */
 static uint64_t join_buckets(const PlanBlock *b, PackItem *items, Slot *slots,
                              const uint32_t *slot_of, uint64_t most) {
   uint64_t largest = 0;
@@ -103,7 +105,8 @@ static uint64_t join_buckets(const PlanBlock *b, PackItem *items, Slot *slots,
     Slot *mine = &slots[slot - 1];
     PackItem *into = &items[slots[slot_before - 1].item];
     PackItem *old = &items[mine->item];
-    if (into->size + old->size > most) continue;
+    bool joined = mine->item != slot - 1 || old->size != storage_bytes(&b->storage[mine->storage]);
+    if (joined || into->size + old->size > most) continue;
     mine->at = into->size;
     mine->item = (uint32_t)(into - items);
     into->size += old->size;
