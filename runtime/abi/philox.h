@@ -37,12 +37,16 @@ static inline Philox philox4x32(uint32_t key0, uint32_t key1, Philox c) {
   return c;
 }
 
+/* The first word of the key; the second is the low half of `instance`. */
+static inline uint32_t philox_key(uint64_t seed, uint64_t instance) {
+  return (uint32_t)seed ^ (uint32_t)(seed >> 32) ^ (uint32_t)(instance >> 32);
+}
+
 /* The draw of one element: `index` is its row-major position in the global tensor. */
 static inline Philox philox_draw(uint64_t seed, uint64_t instance, uint64_t step, uint64_t index) {
-  uint32_t key0 = (uint32_t)seed ^ (uint32_t)(seed >> 32) ^ (uint32_t)(instance >> 32);
   Philox counter = {
       {(uint32_t)index, (uint32_t)(index >> 32), (uint32_t)step, (uint32_t)(step >> 32)}};
-  return philox4x32(key0, (uint32_t)instance, counter);
+  return philox4x32(philox_key(seed, instance), (uint32_t)instance, counter);
 }
 
 /* Uniform in [0, 1): the top 24 bits of word 0, exact in f32. */

@@ -11,6 +11,8 @@
 #include <immintrin.h>
 #endif
 
+#include "runtime/abi/number.h"
+
 typedef void FoldLoop(void *acc, const void *lhs, const void *rhs, size_t n);
 
 typedef struct ReduceLoops {
@@ -33,50 +35,6 @@ typedef struct ReduceLoops {
 #define LOOP_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
-
-ALWAYS_INLINE float float_from_bits(uint32_t bits) {
-  float f;
-  memcpy(&f, &bits, sizeof f);
-  return f;
-}
-
-ALWAYS_INLINE uint32_t bits_from_float(float f) {
-  uint32_t bits;
-  memcpy(&bits, &f, sizeof bits);
-  return bits;
-}
-
-/* Round to nearest even; NaN stays NaN. */
-ALWAYS_INLINE uint16_t bf16_from_float(float f) {
-  uint32_t u = bits_from_float(f);
-  uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-  uint32_t quiet = (u >> 16) | 0x40u;
-  return (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
-}
-
-/* Half precision without branches or subnormal arithmetic, after F. Giesen, "half_to_float_fast5"
- * and "float_to_half_fast3_rtne" (public domain). */
-ALWAYS_INLINE float float_from_f16(uint16_t h) {
-  uint32_t o = (uint32_t)(h & 0x7fffu) << 13;
-  uint32_t exponent = o & 0x0f800000u;
-  o += 112u << 23;
-  uint32_t special = o + (112u << 23);
-  uint32_t subnormal =
-      bits_from_float(float_from_bits(o + (1u << 23)) - float_from_bits(113u << 23));
-  o = exponent == 0x0f800000u ? special : exponent == 0 ? subnormal : o;
-  return float_from_bits(o | (uint32_t)(h & 0x8000u) << 16);
-}
-
-ALWAYS_INLINE uint16_t f16_from_float(float f) {
-  uint32_t u = bits_from_float(f), sign = u & 0x80000000u;
-  u ^= sign;
-  uint32_t special = u > 0x7f800000u ? 0x7e00u : 0x7c00u;
-  uint32_t magic = 126u << 23;
-  uint32_t subnormal = bits_from_float(float_from_bits(u) + float_from_bits(magic)) - magic;
-  uint32_t normal = (u + (uint32_t)(15 - 127) * (1u << 23) + 0xfffu + ((u >> 13) & 1u)) >> 13;
-  uint32_t o = u >= 0x47800000u ? special : u < 0x38800000u ? subnormal : normal;
-  return (uint16_t)(o | sign >> 16);
-}
 
 #define LOOPS_NAME(x) base_##x
 #define LOOPS_TARGET

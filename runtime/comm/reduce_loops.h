@@ -46,28 +46,28 @@ FOLD_BITS(uint8_t)
 LOOPS_TARGET static void LOOPS_NAME(widen_bf16)(float *out, const uint16_t *in, size_t n) {
   LOOP_INDEPENDENT
   for (size_t i = 0; i < n; i++) {
-    out[i] = float_from_bits((uint32_t)in[i] << 16);
+    out[i] = abi_from_bf16(in[i]);
   }
 }
 
 LOOPS_TARGET static void LOOPS_NAME(narrow_bf16)(uint16_t *out, const float *in, size_t n) {
   LOOP_INDEPENDENT
   for (size_t i = 0; i < n; i++) {
-    out[i] = bf16_from_float(in[i]);
+    out[i] = abi_to_bf16(in[i]);
   }
 }
 
 LOOPS_TARGET static void LOOPS_NAME(widen_f16)(float *out, const uint16_t *in, size_t n) {
   LOOP_INDEPENDENT
   for (size_t i = 0; i < n; i++) {
-    out[i] = float_from_f16(in[i]);
+    out[i] = abi_from_f16(in[i]);
   }
 }
 
 LOOPS_TARGET static void LOOPS_NAME(narrow_f16)(uint16_t *out, const float *in, size_t n) {
   LOOP_INDEPENDENT
   for (size_t i = 0; i < n; i++) {
-    out[i] = f16_from_float(in[i]);
+    out[i] = abi_to_f16(in[i]);
   }
 }
 

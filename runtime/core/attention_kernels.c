@@ -1,12 +1,23 @@
 /* The loops of attention for each instruction set and element type: see attention_loops.h. */
 #include <math.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "core/attention_block.h"
 #include "runtime/abi/number.h"
 #include "runtime/abi/philox.h"
 
+/* Products of the low halves of lanes of 64 bits: one instruction where there is one. */
+#if defined(__x86_64__)
+#define MULTIPLY_BASE(a, b) ((U)_mm_mul_epu32((__m128i)(a), (__m128i)(b)))
+#else
+#define MULTIPLY_BASE(a, b) (((a)&0xffffffffu) * ((b)&0xffffffffu))
+#endif
+
 #define LOOPS_NAME(x) base_f32_##x
+#define LOOPS_MULTIPLY(a, b) MULTIPLY_BASE(a, b)
 #define LOOPS_TARGET
 #define LOOPS_WIDE 0
 #define LANES 4
@@ -14,6 +25,7 @@
 #include "core/attention_loops.h"
 
 #define LOOPS_NAME(x) base_f64_##x
+#define LOOPS_MULTIPLY(a, b) MULTIPLY_BASE(a, b)
 #define LOOPS_TARGET
 #define LOOPS_WIDE 1
 #define LANES 2
@@ -31,6 +43,7 @@
 #endif
 
 #define LOOPS_NAME(x) avx2_f32_##x
+#define LOOPS_MULTIPLY(a, b) ((U)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
 #define LOOPS_TARGET TARGET_AVX2
 #define LOOPS_WIDE 0
 #define LANES 8
@@ -38,6 +51,7 @@
 #include "core/attention_loops.h"
 
 #define LOOPS_NAME(x) avx2_f64_##x
+#define LOOPS_MULTIPLY(a, b) ((U)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
 #define LOOPS_TARGET TARGET_AVX2
 #define LOOPS_WIDE 1
 #define LANES 4
@@ -45,6 +59,7 @@
 #include "core/attention_loops.h"
 
 #define LOOPS_NAME(x) avx512_f32_##x
+#define LOOPS_MULTIPLY(a, b) ((U)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
 #define LOOPS_TARGET TARGET_AVX512
 #define LOOPS_WIDE 0
 #define LANES 16
@@ -52,6 +67,7 @@
 #include "core/attention_loops.h"
 
 #define LOOPS_NAME(x) avx512_f64_##x
+#define LOOPS_MULTIPLY(a, b) ((U)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
 #define LOOPS_TARGET TARGET_AVX512
 #define LOOPS_WIDE 1
 #define LANES 8

@@ -3,6 +3,7 @@
  *   LOOPS_TARGET   the attribute that selects the instruction set
  *   LOOPS_WIDE     1: computed in f64, 0: in f32, as bf16 and f16 are too
  *   LANES          elements of a vector
+ *   LOOPS_MULTIPLY(a, b)  products of the low halves of lanes of 64 bits
  *   ROWS           rows of a tile (at most 8), so that ROWS x 2 vectors of sums stay in registers
  *
  * Lanes are queries where scores are computed, so that softmax needs nothing across lanes and
@@ -46,7 +47,9 @@ typedef T LOOPS_NAME(VU)
     __attribute__((vector_size(sizeof(T) * LANES), aligned(sizeof(T)), may_alias));
 #define V LOOPS_NAME(V)
 #define VI LOOPS_NAME(VI)
+typedef uint64_t LOOPS_NAME(U) __attribute__((vector_size(sizeof(T) * LANES)));
 #define VU LOOPS_NAME(VU)
+#define U LOOPS_NAME(U)
 #define INLINE LOOPS_TARGET static inline __attribute__((always_inline))
 enum { LOOPS_NAME(PANEL) = 2 * LANES };
 #define PANEL LOOPS_NAME(PANEL)
@@ -160,6 +163,9 @@ LOOPS_TARGET static void LOOPS_NAME(read)(uint32_t dtype, const void *from, int6
   if (dtype == ABI_BF16) {
     const uint16_t *in = (const uint16_t *)from + at;
     for (int64_t c = 0; c < n; c++) to[c] = (T)abi_from_bf16(in[c]);
+  } else if (dtype == ABI_F16) {
+    const uint16_t *in = (const uint16_t *)from + at;
+    for (int64_t c = 0; c < n; c++) to[c] = (T)abi_from_f16(in[c]);
   } else if (abi_dtype_bytes(dtype) == sizeof(T)) {
     memcpy(to, (const T *)from + at, (size_t)n * sizeof(T));
   } else {
@@ -172,6 +178,9 @@ LOOPS_TARGET static void LOOPS_NAME(put)(uint32_t dtype, void *to, int64_t at, i
   if (dtype == ABI_BF16) {
     uint16_t *out = (uint16_t *)to + at;
     for (int64_t c = 0; c < n; c++) out[c] = abi_to_bf16((float)from[c]);
+  } else if (dtype == ABI_F16) {
+    uint16_t *out = (uint16_t *)to + at;
+    for (int64_t c = 0; c < n; c++) out[c] = abi_to_f16((float)from[c]);
   } else if (abi_dtype_bytes(dtype) == sizeof(T)) {
     memcpy((T *)to + at, from, (size_t)n * sizeof(T));
   } else {
@@ -318,19 +327,53 @@ static int64_t LOOPS_NAME(needed)(const INT *q_at, const INT *k_at, int64_t n) {
   return n;
 }
 
+/* Word 0 of the draw of each index, in the low half of a lane; what the high halves hold is
+ * nobody's.
+ */
+INLINE U LOOPS_NAME(philox)(U index, uint64_t step, const U (*keys)[2]) {
+  U c0 = index, c1 = index >> 32, c2 = (U){0} + step, c3 = (U){0} + (step >> 32);
+  for (int round = 0; round < PHILOX_ROUNDS; round++) {
+    U p0 = LOOPS_MULTIPLY(c0, (U){0} + PHILOX_M0), p1 = LOOPS_MULTIPLY(c2, (U){0} + PHILOX_M1);
+    c0 = (p1 >> 32) ^ c1 ^ keys[round][0];
+    c1 = p1;
+    c2 = (p0 >> 32) ^ c3 ^ keys[round][1];
+    c3 = p0;
+  }
+  return c0;
+}
+
 /* keep[j][query of the panel] of dropout. */
 LOOPS_TARGET static void LOOPS_NAME(draw)(const AttentionHead *h, int64_t first, int64_t n,
                                           int64_t j, int64_t nj, T *keep) {
   const Attention *a = h->a;
-  uint32_t threshold = philox_keep_threshold(a->dropout);
-  T kept = (T)(1 / (1 - a->dropout));
+  const V kept = LOOPS_NAME(all)((T)(1 / (1 - a->dropout)));
+  const INT threshold = (INT)philox_keep_threshold(a->dropout);
+  enum { HALF = sizeof(U) / sizeof(uint64_t) };
+  U keys[PHILOX_ROUNDS][2], row[2 * LANES / HALF];
+  for (uint32_t r = 0; r < PHILOX_ROUNDS; r++) {
+    keys[r][0] = (U){0} + (philox_key(a->seed, a->instance) + r * PHILOX_W0);
+    keys[r][1] = (U){0} + ((uint32_t)a->instance + r * PHILOX_W1);
+  }
+  /* Lanes are queries in order, or in f32 those at even places and those at odd ones. */
   for (int64_t i = 0; i < PANEL; i++) {
-    int64_t at = attention_query_at(a, first + (i < n ? i : 0));
-    uint64_t row = (h->number * (uint64_t)a->all_queries + (uint64_t)at) * (uint64_t)a->all_keys;
-    for (int64_t k = 0; k < nj; k++) {
-      uint64_t index = row + (uint64_t)attention_key_at(a, j + k);
-      uint32_t draw = philox_draw(a->seed, a->instance, a->step, index).v[0] >> 8;
-      keep[k * PANEL + i] = draw >= threshold ? kept : 0;
+    int64_t at = attention_query_at(a, first + (i < n ? i : 0)), v = i / LANES, l = i % LANES;
+    uint64_t from = (h->number * (uint64_t)a->all_queries + (uint64_t)at) * (uint64_t)a->all_keys;
+    if (LOOPS_WIDE)
+      row[v][l] = from;
+    else
+      row[2 * v + l % 2][l / 2] = from;
+  }
+  for (int64_t k = 0; k < nj; k++) {
+    uint64_t key = (uint64_t)attention_key_at(a, j + k);
+    for (int v = 0; v < 2; v++) {
+#if LOOPS_WIDE
+      U draw = LOOPS_NAME(philox)(row[v] + key, a->step, keys) << 32 >> 40;
+#else
+      U even = LOOPS_NAME(philox)(row[2 * v] + key, a->step, keys) << 32 >> 40;
+      U odd = LOOPS_NAME(philox)(row[2 * v + 1] + key, a->step, keys) << 32 >> 40;
+      U draw = even | odd << 32;
+#endif
+      LOOPS_NAME(store)(keep + k * PANEL + v * LANES, (V)((VI)kept & ((VI)draw >= threshold)));
     }
   }
 }
@@ -543,6 +586,8 @@ static const AttentionLoops LOOPS_NAME(loops) = {.size = sizeof(T),
 #undef V
 #undef VI
 #undef VU
+#undef U
+#undef LOOPS_MULTIPLY
 #undef INLINE
 #undef PANEL
 #undef LOOPS_NAME

@@ -18,14 +18,15 @@ enum { PASSES = 15 };
 typedef struct Case {
   uint32_t dtype;
   int64_t batch, heads, groups, length, width;
-  int causal;
+  int causal, dropout;
 } Case;
 
 static const Case cases[] = {
-    {ABI_F32, 1, 12, 12, 1024, 64, 0},  {ABI_F32, 1, 12, 12, 1024, 64, 1},
-    {ABI_F32, 4, 12, 12, 64, 64, 1},    {ABI_F32, 1, 16, 4, 1024, 128, 1},
-    {ABI_BF16, 1, 12, 12, 1024, 64, 0}, {ABI_BF16, 1, 12, 12, 1024, 64, 1},
-    {ABI_BF16, 4, 12, 12, 64, 64, 1},   {ABI_F64, 1, 12, 12, 256, 64, 0},
+    {ABI_F32, 1, 12, 12, 1024, 64, 0, 0},  {ABI_F32, 1, 12, 12, 1024, 64, 1, 0},
+    {ABI_F32, 1, 12, 12, 1024, 64, 1, 1},  {ABI_F32, 4, 12, 12, 64, 64, 1, 0},
+    {ABI_F32, 1, 16, 4, 1024, 128, 1, 0},  {ABI_BF16, 1, 12, 12, 1024, 64, 0, 0},
+    {ABI_BF16, 1, 12, 12, 1024, 64, 1, 0}, {ABI_BF16, 4, 12, 12, 64, 64, 1, 0},
+    {ABI_F64, 1, 12, 12, 256, 64, 0, 0},
 };
 
 static double cpu_now(void) {
@@ -86,6 +87,7 @@ static void measure(MatmulContext *context, const Case *c) {
   Attention a = {.dtype = c->dtype,
                  .causal = c->causal,
                  .scale = 0.125,
+                 .dropout = c->dropout ? 0.1 : 0,
                  .nbatch = 1,
                  .batch_extent = {c->batch},
                  .batch_shape = {c->batch},
@@ -121,10 +123,10 @@ static void measure(MatmulContext *context, const Case *c) {
          share = c->causal ? 0.5 : 1;
   double flops = 4.0 * (double)rows * (double)l * (double)w * share;
   char shape[64];
-  snprintf(shape, sizeof shape, "%s [%lld, %lld/%lld, %lld, %lld]%s", abi_dtype_name(c->dtype),
+  snprintf(shape, sizeof shape, "%s [%lld, %lld/%lld, %lld, %lld]%s%s", abi_dtype_name(c->dtype),
            (long long)c->batch, (long long)c->heads, (long long)c->groups, (long long)l,
-           (long long)w, c->causal ? " causal" : "");
-  printf("| %-32s | %7.3f | %6.1f | %8.2f | %7.3f | %6.1f | %8.2f |\n", shape, forward * 1e3,
+           (long long)w, c->causal ? " causal" : "", c->dropout ? " drop" : "");
+  printf("| %-37s | %7.3f | %6.1f | %8.2f | %7.3f | %6.1f | %8.2f |\n", shape, forward * 1e3,
          flops / forward * 1e-9, forward / ((score + sum) * share), backward * 1e3,
          2.5 * flops / backward * 1e-9, backward / ((2 * score + 3 * sum) * share));
   void *all[] = {q, k, v, out, g, lse, dq, dk, dv, scratch};
@@ -134,7 +136,7 @@ static void measure(MatmulContext *context, const Case *c) {
 int main(void) {
   MatmulContext *context = dtm_rt_matmul_open(1);
   if (!context) abort();
-  table_head("| %-32s | %7s | %6s | %8s | %7s | %6s | %8s |", "attention", "fwd ms", "GF/s",
+  table_head("| %-37s | %7s | %6s | %8s | %7s | %6s | %8s |", "attention", "fwd ms", "GF/s",
              "products", "bwd ms", "GF/s", "products");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) measure(context, &cases[i]);
   dtm_rt_matmul_close(context);

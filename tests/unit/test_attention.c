@@ -14,12 +14,14 @@
 
 /* The widest vectors, for machines that lack them. */
 #define LOOPS_NAME(x) wide_f32_##x
+#define LOOPS_MULTIPLY(a, b) (((a)&0xffffffffu) * ((b)&0xffffffffu))
 #define LOOPS_TARGET
 #define LOOPS_WIDE 0
 #define LANES 16
 #define ROWS 8
 #include "core/attention_loops.h"
 #define LOOPS_NAME(x) wide_f64_##x
+#define LOOPS_MULTIPLY(a, b) (((a)&0xffffffffu) * ((b)&0xffffffffu))
 #define LOOPS_TARGET
 #define LOOPS_WIDE 1
 #define LANES 8

@@ -1,8 +1,10 @@
-/* Layouts: local extents and printing, against values written by hand. */
+/* Layouts: local extents and printing, against values written by hand. f16 against the conversion
+ * of any small float. */
 #include <check.h>
 
 #include "runtime/abi/balance.h"
 #include "runtime/abi/blocks.h"
+#include "runtime/abi/number.h"
 #include "types/layout.h"
 #include "support/suite.h"
 
@@ -186,10 +188,28 @@ START_TEST(sizes_are_bounded) {
 }
 END_TEST
 
+/* Every f16; numbers spread over those of f32, and those around the middle of two neighbours. */
+START_TEST(half_precision) {
+  for (uint32_t h = 0; h < 0x10000; h++) {
+    float f = abi_from_f16((uint16_t)h), want = abi_from_small(h, 5, 10, 0);
+    ck_assert_msg(isnan(want) ? isnan(f) : memcmp(&f, &want, sizeof f) == 0, "%04x", h);
+    uint32_t middle, low;
+    float half = f + (abi_from_small(h + 1, 5, 10, 0) - f) / 2, g = h < 0x7bff ? half : f;
+    memcpy(&middle, &g, sizeof middle);
+    for (uint32_t i = 0; i < 20; i++) {
+      low = i < 3 ? middle + i - 1 : (h << 16 | h) + i * 0x9e3779b9u;
+      memcpy(&f, &low, sizeof f);
+      ck_assert_uint_eq(abi_to_f16(f), abi_to_small(f, 5, 10, 0));
+    }
+  }
+}
+END_TEST
+
 int main(void) {
   Suite *s = suite_create("types");
   TCase *c = tcase_create("layout");
   tcase_add_test(c, uneven_extents);
+  tcase_add_test(c, half_precision);
   tcase_add_test(c, head_tail_order);
   tcase_add_test(c, nested_extents);
   tcase_add_test(c, empty_shard_offset);
