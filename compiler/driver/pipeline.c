@@ -76,7 +76,8 @@ static bool run_plan(Compilation *c) {
   PlanOptions options = {
       .path = arena_strdup(&c->session->arena, absolute ? absolute : c->sema.main_path),
       .compiler = "dtmc " DTM_VERSION,
-      .reuse = !option_given(&c->session->options, OPT_NO_REUSE)};
+      .reuse = !option_given(&c->session->options, OPT_NO_REUSE),
+      .ahead = !option_given(&c->session->options, OPT_NO_PREFETCH)};
   free(absolute);
   c->plan = plan_run(&c->session->arena, c->program, c->fused, c->kernels.kernels.len, &options);
   return true;

@@ -155,11 +155,47 @@ static void add_bucket(Store *s, int64_t bucket) {
     }
 }
 
+/* The value in another layout is made in it: random numbers, constants, and what is computed of
+ * such element by element. */
+static bool is_made_anywhere(const Graph *g, ValueId v, const TensorType *like) {
+  const Node *n = value_node(g, v);
+  const TensorType *t = value_type(g, v);
+  OpClass cls = op_info(n->op)->cls;
+  if (t->rank == 0) return true;
+  if (!type_equal(t, like) || n->nresults != 1) return false;
+  if (cls != CLASS_POINTWISE) return cls == CLASS_FACTORY;
+  for (uint32_t i = 0; i < n->noperands; i++) {
+    TensorType same = *t;
+    same.dtype = value_type(g, n->operands[i])->dtype;
+    if (!is_made_anywhere(g, n->operands[i], &same)) return false;
+  }
+  return true;
+}
+
+/* Makes such a value in the layout of `stored`. */
+static ValueId make_piece(Store *s, ValueId v, const TensorType *stored) {
+  const Node *n = value_node(s->map.from, v);
+  TensorType type = *value_type(s->map.from, v);
+  if (type.rank == 0) return graph_map_get(&s->map, v);
+  type.layout = stored->layout;
+  ValueId *operands = ARENA_ARRAY(s->scratch, ValueId, n->noperands + 1);
+  for (uint32_t i = 0; i < n->noperands; i++) operands[i] = make_piece(s, n->operands[i], stored);
+  Attr *attrs = ARENA_ARRAY(s->scratch, Attr, n->nattrs + 1);
+  for (uint32_t i = 0; i < n->nattrs; i++)
+    attrs[i] = n->attrs[i].key == ATTR_TYPE ? ATTR_T(TYPE, &type) : n->attrs[i];
+  NodeId id = graph_add(s->map.to, n->op, operands, n->noperands, attrs, n->nattrs, &type, 1,
+                        n->span, n->scope);
+  return node_result(graph_node(s->map.to, id), 0);
+}
+
 /* The new value of a stored variable, as its piece. */
 static void add_assign(Store *s, const Node *n) {
   TensorType stored = stored_type(&s->program->vars.data[node_int(n, ATTR_VAR, 0)]);
+  const TensorType *whole = value_type(s->map.from, n->operands[0]);
   ValueId v = graph_map_get(&s->map, n->operands[0]);
-  if (!type_equal(value_type(s->map.to, v), &stored)) {
+  if (is_made_anywhere(s->map.from, n->operands[0], whole)) {
+    v = make_piece(s, n->operands[0], &stored);
+  } else if (!type_equal(value_type(s->map.to, v), &stored)) {
     NodeId id = graph_add(s->map.to, OP_REDISTRIBUTE, &v, 1, &ATTR_T(TYPE, &stored), 1, &stored, 1,
                           n->span, n->scope);
     v = node_result(graph_node(s->map.to, id), 0);

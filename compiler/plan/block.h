@@ -38,6 +38,9 @@ typedef struct PlanBlock {
    * follows. The last member's action stands for all; buffers of all-reduces lie side by side. */
   uint32_t *bucket_before;
   bool *bucket_goes_on;
+  bool ahead;       /* collectives may begin before what runs meanwhile */
+  uint32_t *begins; /* per group, of a bucket the last: 1 + the position before which it begins; 0 =
+                     * where it ends */
   uint64_t live_bound, height;
 } PlanBlock;
 
@@ -48,6 +51,10 @@ Storage *block_storage(const PlanBlock *b, FValueId v);
 
 /* Fills order, looped, position. */
 void block_order(PlanBlock *b);
+/* The groups by key; of one key the owner (which stands at this position now) last or first. */
+void block_sort(const PlanBlock *b, uint32_t *order, const uint32_t *key, bool owner_first);
+/* Makes room for what begins ahead. */
+void block_order_ahead(PlanBlock *b, uint32_t *order);
 bool block_is_ring_step(const PlanBlock *b, const Group *g);
 /* The part of the step in which a group runs; parts come one after the other. */
 uint32_t block_part(const PlanBlock *b, uint32_t g);
@@ -59,6 +66,8 @@ void block_share(PlanBlock *b, bool reuse);
 /* Fills bucket_*: runs of neighbouring collectives of one ATTR_BUCKET. Their buffers live until the
  * last of them. */
 void block_find_buckets(PlanBlock *b);
+/* Fills begins. What is written before is alive from there on. */
+void block_find_begins(PlanBlock *b);
 /* Gives offsets above `base`; var_offset per variable. */
 void block_place(PlanBlock *b, uint64_t base, const uint64_t *var_offset, bool reuse);
 /* Lists what block_place placed, for the drawing. */

@@ -16,8 +16,8 @@ typedef struct Emitter {
   IdMap places; /* span start -> string */
   StrBuf text;  /* scratch */
   PlanReport *report;
-  /* Ring steps: the list of those that begin behind a position, and 1 + the action that began one.
-   * By position and group; 0 ends a list, entries are group + 1. */
+  /* The list of collectives that begin before a position, and 1 + the action that began one. By
+   * position and group; 0 ends a list, entries are group + 1. */
   uint32_t *begins_at, *next_begun, *started;
 } Emitter;
 
@@ -184,11 +184,11 @@ static void emit_kernel(Emitter *e, const Group *g, const Kernel *k, AbiAction *
 }
 
 /* Source and destination of a collective, and before them those of its bucket's other members. */
-static void add_members(Emitter *e, uint32_t id, AbiAction *a) {
+static void add_members(Emitter *e, uint32_t id, AbiAction *a, bool written) {
   const Group *g = &e->b->fused->groups.data[id];
-  if (e->b->bucket_before[id]) add_members(e, e->b->bucket_before[id] - 1, a);
+  if (e->b->bucket_before[id]) add_members(e, e->b->bucket_before[id] - 1, a, written);
   add_buffer(e, a, g->inputs[0], false);
-  add_buffer(e, a, g->outputs[0], true);
+  add_buffer(e, a, g->outputs[0], written);
 }
 
 /* The two ends of a channel. */
@@ -209,6 +209,13 @@ static void emit_message(Emitter *e, const Group *g, const Node *n, AbiAction *a
   c->slots = outbox->slots;
 }
 
+static uint32_t axes_of(const Node *n) {
+  const Attr *axes = node_attr(n, ATTR_AXES);
+  uint32_t set = 0;
+  for (uint32_t i = 0; axes && i < axes->as.ints.len; i++) set |= 1u << axes->as.ints.data[i];
+  return set;
+}
+
 static void emit_collective(Emitter *e, uint32_t id, AbiAction *a) {
   if (e->b->bucket_goes_on[id]) return;
   const Group *g = &e->b->fused->groups.data[id];
@@ -219,8 +226,7 @@ static void emit_collective(Emitter *e, uint32_t id, AbiAction *a) {
     return;
   }
   const TensorType *from = type_of(e, g->inputs[0]), *to = type_of(e, g->outputs[0]);
-  const Attr *axes = node_attr(n, ATTR_AXES);
-  for (uint32_t i = 0; axes && i < axes->as.ints.len; i++) a->axes |= 1u << axes->as.ints.data[i];
+  a->axes = axes_of(n);
   const TensorType *partial = n->op == OP_PARTIAL_FILL ? to : from;
   for (uint32_t i = 0; i < DTM_MAX_AXES; i++) {
     if (n->op == OP_PARTIAL_FILL && to->layout.at[i].kind == PLACE_PARTIAL &&
@@ -235,8 +241,8 @@ static void emit_collective(Emitter *e, uint32_t id, AbiAction *a) {
             : n->op == OP_PARTIAL_FILL                               ? ABI_FILL
             : n->op == OP_SEND_MESH && place_send_is_local(from, to) ? ABI_SLICE
                                                                      : ABI_PULL;
-  add_members(e, id, a);
-  if (a->kind == ABI_PULL) a->code = e->started[id];
+  add_members(e, id, a, true);
+  a->started = e->started[id];
   if (a->kind != ABI_SLICE && a->kind != ABI_FILL) e->report->collectives++;
 }
 
@@ -343,51 +349,31 @@ static AbiAction action_of(Emitter *e, const Group *g) {
                      .args = e->w->arg.len};
 }
 
-/* Behind which position the ring step at `p`, of a value made at `made`, begins: before the step of
- * attention that it overlaps with, in its own phase. `p` where nothing would run between. */
-static uint32_t begin_of(const PlanBlock *b, uint32_t p, uint32_t made) {
-  const FusedProgram *f = b->fused;
-  bool computes = false;
-  uint32_t at = p;
-  while (at > made + 1 && group_phase(b, b->order[at - 1]) == group_phase(b, b->order[p])) {
-    GroupKind kind = f->groups.data[b->order[--at]].kind;
-    computes |= kind == GROUP_KERNEL || kind == GROUP_CONTRACT || kind == GROUP_LIBRARY;
-    if (kind == GROUP_LIBRARY) break;
-  }
-  return computes ? at - 1 : p;
-}
-
-static void find_begins(Emitter *e) {
+/* Lists what begins before each position, in the order in which it ends. */
+static void list_begins(Emitter *e) {
   const PlanBlock *b = e->b;
-  const FusedProgram *f = b->fused;
-  uint32_t *made_at = ARENA_ARRAY(b->arena, uint32_t, f->values.len);
   e->begins_at = ARENA_ARRAY(b->arena, uint32_t, b->norder);
-  e->next_begun = ARENA_ARRAY(b->arena, uint32_t, f->groups.len);
-  e->started = ARENA_ARRAY(b->arena, uint32_t, f->groups.len);
-  if (b->pipeline) return; /* segments begin nothing for one another */
-  for (uint32_t p = 0; p < b->norder; p++) {
-    const Group *g = &f->groups.data[b->order[p]];
-    for (uint32_t k = 0; k < g->noutputs; k++) made_at[g->outputs[k]] = p;
-  }
+  e->next_begun = ARENA_ARRAY(b->arena, uint32_t, b->fused->groups.len);
+  e->started = ARENA_ARRAY(b->arena, uint32_t, b->fused->groups.len);
   for (uint32_t p = b->norder; p-- > 0;) {
     uint32_t id = b->order[p];
-    const Group *g = &f->groups.data[id];
-    if (!block_is_ring_step(b, g)) continue;
-    uint32_t at = begin_of(b, p, made_at[g->inputs[0]]);
-    if (at == p) continue;
+    if (!b->begins[id]) continue;
+    uint32_t at = b->begins[id] - 1;
     e->next_begun[id] = e->begins_at[at];
     e->begins_at[at] = id + 1;
   }
 }
 
-/* The ring steps that begin behind this position. */
+/* The first halves of what begins before this position. */
 static void emit_begins(Emitter *e, uint32_t position) {
   for (uint32_t at = e->begins_at[position]; at; at = e->next_begun[at - 1]) {
     const Group *g = &e->b->fused->groups.data[at - 1];
+    const Node *n = graph_node(e->b->fused->graph, g->node);
     AbiAction a = action_of(e, g);
     a.kind = ABI_START;
-    add_buffer(e, &a, g->inputs[0], false);
-    add_buffer(e, &a, g->outputs[0], false);
+    a.code = n->op == OP_REDUCE_SCATTER ? ABI_REDUCE_SCATTER : ABI_PULL;
+    a.axes = axes_of(n);
+    add_members(e, at - 1, &a, false);
     VEC_PUSH(e->w->arena, &e->w->action, a);
     e->started[at - 1] = e->w->action.len;
   }
@@ -538,7 +524,7 @@ void block_emit(PlanBlock *b, ImageWriter *w, BlockKind kind, const uint64_t *va
   const ProgramBlock *block = &b->program->block[kind];
   emit_settings(&e, &block->settings, p);
   emit_sources(&e, block, p);
-  find_begins(&e);
+  list_begins(&e);
   for (uint32_t i = 0; b->pipeline && i < b->pipeline->segments.len; i++)
     VEC_PUSH(w->arena, &w->segment, (AbiSegment){0});
   for (uint32_t i = 0; b->pipeline && i < b->pipeline->channels.len; i++)
@@ -546,8 +532,8 @@ void block_emit(PlanBlock *b, ImageWriter *w, BlockKind kind, const uint64_t *va
   for (uint32_t i = 0; i < b->norder; i++) {
     uint32_t before = w->action.len;
     if (i == b->looped) p->looped = before - p->actions;
-    emit_group(&e, b->order[i]);
     emit_begins(&e, i);
+    emit_group(&e, b->order[i]);
     if (b->pipeline) count_action(&e, b->order[i], before, p);
   }
   if (b->pipeline) emit_stages(&e, p);

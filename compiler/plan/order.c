@@ -48,7 +48,7 @@ static uint32_t *last_uses(const PlanBlock *b, const uint32_t *order) {
   return last;
 }
 
-/* A step along a ring: it is begun where its value is ready (plan/emit.c) and is over where the
+/* A step along a ring: it is begun where its value is ready (plan/ahead.c) and is over where the
  * block is used, so what stands between them runs meanwhile. */
 bool block_is_ring_step(const PlanBlock *b, const Group *g) {
   const Node *n = graph_node(b->fused->graph, g->node);
@@ -65,9 +65,7 @@ static bool can_wait(const PlanBlock *b, const Group *g, uint32_t at, const uint
   return true;
 }
 
-/* The groups by key; of one key the owner (which stands at this position now) last or first. */
-static void sort_by_key(const PlanBlock *b, uint32_t *order, const uint32_t *key,
-                        bool owner_first) {
+void block_sort(const PlanBlock *b, uint32_t *order, const uint32_t *key, bool owner_first) {
   uint32_t *start = ARENA_ARRAY(b->arena, uint32_t, b->norder + 2);
   uint32_t *sorted = ARENA_ARRAY(b->arena, uint32_t, b->norder);
   for (uint32_t i = 0; i < b->norder; i++) start[key[i] + 1]++;
@@ -103,7 +101,7 @@ static void sink(PlanBlock *b, uint32_t *order) {
       if (use && (*use == 0 || key[i] + 1 < *use)) *use = key[i] + 1;
     }
   }
-  sort_by_key(b, order, key, false);
+  block_sort(b, order, key, false);
 }
 
 /* Every ASSIGN right behind the last reader of its variable's old value in its part of the step;
@@ -136,7 +134,7 @@ static void delay_assigns(PlanBlock *b, uint32_t *order) {
       key[i] = until > part_end[i] ? part_end[i] : until;
     }
   }
-  sort_by_key(b, order, key, true);
+  block_sort(b, order, key, true);
 }
 
 /* A bucket while its members are collected. */
@@ -183,7 +181,7 @@ static void join_buckets(PlanBlock *b, uint32_t *order) {
   }
   uint32_t *key = ARENA_ARRAY(b->arena, uint32_t, b->norder);
   for (uint32_t i = 0; i < b->norder; i++) key[i] = of[i] ? all[of[i] - 1].last : i;
-  sort_by_key(b, order, key, false);
+  block_sort(b, order, key, false);
 }
 
 void block_order(PlanBlock *b) {
@@ -193,6 +191,7 @@ void block_order(PlanBlock *b) {
   delay_assigns(b, order);
   sink(b, order);
   join_buckets(b, order);
+  block_order_ahead(b, order);
   delay_assigns(b, order); /* a reader may have moved behind an ASSIGN */
   b->order = order;
   b->position = ARENA_ARRAY(b->arena, uint32_t, b->norder);

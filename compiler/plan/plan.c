@@ -77,10 +77,12 @@ Plan *plan_run(Arena *arena, const Program *program, FusedProgram *const fused[B
   for (BlockKind i = BLOCK_INIT; i < BLOCK_COUNT; i++) {
     if (!fused[i]) continue;
     PlanBlock b = {.arena = arena, .program = program, .fused = fused[i], .sets = &sets};
+    b.ahead = options->ahead;
     b.pipeline = program->block[i].pipeline;
     block_order(&b);
     block_share(&b, options->reuse);
     block_find_buckets(&b);
+    block_find_begins(&b);
     block_place(&b, plan->persistent_size, offset, options->reuse);
     block_emit(&b, &w, i, offset, &plan->blocks[i]);
     block_list_buffers(&b, plan->persistent_size, &plan->blocks[i]);

@@ -42,6 +42,7 @@ typedef struct PlanOptions {
   const char *path;     /* absolute path of the .dtm file: data paths are relative to its folder */
   const char *compiler; /* "dtmc 0.1.0" */
   bool reuse;           /* false: every buffer its own bytes, for tests of reuse on = off */
+  bool ahead;           /* collectives may begin before what runs meanwhile */
 } PlanOptions;
 
 /* `fused` are the blocks init, train, eval, infer in this order; NULL = absent. They share one

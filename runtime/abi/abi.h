@@ -203,10 +203,9 @@ typedef enum AbiActionKind {
   ABI_ACTION_NONE = 0,
   ABI_KERNEL, /* code = index in the kernel table; args: its ints; see AbiKernelFn */
   ABI_MATMUL, /* code = index in `matmul`; buffers a, b [, bias] [, addend], out */
-  /* buffers src, dst [, src, dst ...] with from and to types: every rank pulls the blocks it lacks.
-   * code = 0, or 1 + the index of the START that began it */
-  ABI_PULL,
-  ABI_START,          /* buffers as those of the PULL that it begins; writes nothing */
+  ABI_PULL, /* buffers src, dst [, src, dst ...], from and to types: ranks pull the blocks they lack
+             */
+  ABI_START, /* code = PULL or REDUCE_SCATTER, buffers and axes those of the action it begins */
   ABI_ALL_REDUCE,     /* buffers src, dst [, src, dst ...]; axes, code = AbiReduce */
   ABI_REDUCE_SCATTER, /* likewise */
   ABI_SLICE,   /* buffers src, dst: local copy of this rank's block of dst out of that of src */
@@ -288,7 +287,7 @@ typedef struct AbiAction {
   uint32_t axes;              /* bit set of mesh axes of a collective */
   uint32_t buffers, nbuffers; /* range of `buffer` */
   uint32_t args, nargs;       /* range of `arg`: indices in `sym` */
-  uint32_t zero;
+  uint32_t started; /* PULL, REDUCE_SCATTER: 0, or 1 + the index of the START that began it */
 } AbiAction;
 
 /* A generated kernel: tasks [begin, end) of [0, tasks). Tasks may run in any order on any thread;

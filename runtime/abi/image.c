@@ -85,8 +85,10 @@ static int actions_valid(const Image *im) {
     if ((a->kind == ABI_KERNEL && (a->code >= im->header->nkernels || a->nargs < 2)) ||
         (a->kind == ABI_MATMUL && a->code >= im->matmul_count) ||
         (a->kind == ABI_LIBRARY && a->code >= ABI_LIB_COUNT) ||
-        (a->kind == ABI_PULL &&
-         (a->code > i || (a->code && im->action[a->code - 1].kind != ABI_START))) ||
+        (a->kind == ABI_START && a->code != ABI_PULL && a->code != ABI_REDUCE_SCATTER) ||
+        a->started > i ||
+        (a->started && (im->action[a->started - 1].kind != ABI_START ||
+                        im->action[a->started - 1].code != a->kind)) ||
         (a->kind == ABI_INPUT && a->code >= im->source_count) ||
         (a->kind == ABI_OUTPUT && a->code >= im->output_count) ||
         ((a->kind == ABI_POST || a->kind == ABI_TAKE) && a->code >= im->channel_count))

@@ -43,7 +43,7 @@ typedef struct RtPlace {
 
 typedef struct RtComm RtComm;
 
-/* A pull under way. Zero at first; dtm_rt_pull_free when its last one is over. */
+/* A pull or reduce-scatter under way. Zero at first; dtm_rt_pull_free when its last one is over. */
 typedef struct RtPull {
   void *state; /* the transport's */
 } RtPull;
@@ -94,6 +94,11 @@ typedef struct RtCommOps {
    * src == dst where the boxes of the members are disjoint and source equals destination. */
   int (*reduce_scatter)(RtComm *c, size_t src, size_t dst, int dtype, int op, const RtBox *boxes,
                         size_t nboxes, const int32_t *group, int32_t ngroup);
+  /* The two halves of a reduce-scatter, as those of a pull. */
+  int (*scatter_start)(RtComm *c, size_t src, int dtype, const RtBox *boxes, size_t nboxes,
+                       const int32_t *group, int32_t ngroup, RtPull *pull);
+  int (*scatter_finish)(RtComm *c, size_t src, size_t dst, int dtype, int op, const RtBox *boxes,
+                        size_t nboxes, const int32_t *group, int32_t ngroup, RtPull *pull);
   /* Leaves `bytes` at src (arena offset) for the takers: waits while all slots are full. */
   int (*post)(RtComm *c, RtChannel *channel, size_t src, size_t bytes);
   /* The next message into dst: waits until it is there. */

@@ -101,6 +101,8 @@ int local_pull_start(RtComm *c, size_t src, int dtype, const RtBox *boxes, size_
                      const int32_t *group, int32_t ngroup, RtPull *pull);
 int local_pull_finish(RtComm *c, size_t src, size_t dst, int dtype, const RtBox *boxes,
                       size_t nboxes, const int32_t *group, int32_t ngroup, RtPull *pull);
+int local_scatter_finish(RtComm *c, size_t src, size_t dst, int dtype, int op, const RtBox *boxes,
+                         size_t nboxes, const int32_t *group, int32_t ngroup, RtPull *pull);
 int local_all_reduce(RtComm *c, size_t src, size_t dst, size_t count, int dtype, int op,
                      const int32_t *group, int32_t ngroup);
 int local_reduce_scatter(RtComm *c, size_t src, size_t dst, int dtype, int op, const RtBox *boxes,

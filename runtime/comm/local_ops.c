@@ -29,7 +29,7 @@ int local_pull(RtComm *comm, size_t src, size_t dst, int dtype, const RtBox *box
   return local_barrier(comm, group, ngroup);
 }
 
-/* State: the arrivals that the second half waits for. */
+/* Of a pull and of a reduce-scatter. State: the arrivals that the second half waits for. */
 int local_pull_start(RtComm *comm, size_t src, int dtype, const RtBox *boxes, size_t nboxes,
                      const int32_t *group, int32_t ngroup, RtPull *pull) {
   (void)src;
@@ -128,18 +128,11 @@ static void scatter_run(void *ctx, const BoxRun *r) {
   }
 }
 
-int local_reduce_scatter(RtComm *comm, size_t src, size_t dst, int dtype, int op,
-                         const RtBox *boxes, size_t nboxes, const int32_t *group, int32_t ngroup) {
-  LocalComm *c = local_of(comm);
-  int error = check_reduction(comm, dtype, op, src, dst, 0);
-  if (!error) {
-    error = local_barrier(comm, group, ngroup);
-  }
-  if (error) {
-    return error;
-  }
+/* Folds this rank's boxes of what all members have ready. */
+static void scatter(RtComm *comm, size_t src, size_t dst, int dtype, int op, const RtBox *boxes,
+                    size_t nboxes, const int32_t *group, int32_t ngroup) {
   size_t element = abi_dtype_bytes((uint32_t)dtype);
-  ScatterRun s = {c, group, ngroup, src, dst, element, dtype, op, false};
+  ScatterRun s = {local_of(comm), group, ngroup, src, dst, element, dtype, op, false};
   s.stream = src != dst && dtm_boxes_bytes(boxes, nboxes, element) >= RT_STREAM_BYTES;
   for (size_t i = 0; i < nboxes; i++) {
     BoxRows rows;
@@ -152,5 +145,31 @@ int local_reduce_scatter(RtComm *comm, size_t src, size_t dst, int dtype, int op
       dtm_box_walk(&rows, first, last, scatter_run, &s);
     }
   }
+}
+
+int local_reduce_scatter(RtComm *comm, size_t src, size_t dst, int dtype, int op,
+                         const RtBox *boxes, size_t nboxes, const int32_t *group, int32_t ngroup) {
+  int error = check_reduction(comm, dtype, op, src, dst, 0);
+  if (!error) {
+    error = local_barrier(comm, group, ngroup);
+  }
+  if (error) {
+    return error;
+  }
+  scatter(comm, src, dst, dtype, op, boxes, nboxes, group, ngroup);
+  return local_barrier(comm, group, ngroup);
+}
+
+int local_scatter_finish(RtComm *comm, size_t src, size_t dst, int dtype, int op,
+                         const RtBox *boxes, size_t nboxes, const int32_t *group, int32_t ngroup,
+                         RtPull *pull) {
+  int error = check_reduction(comm, dtype, op, src, dst, 0);
+  if (!error) {
+    error = local_wait(comm, group, ngroup, pull->state);
+  }
+  if (error) {
+    return error;
+  }
+  scatter(comm, src, dst, dtype, op, boxes, nboxes, group, ngroup);
   return local_barrier(comm, group, ngroup);
 }

@@ -135,24 +135,6 @@ static void free_requests(Request *requests, int32_t ngroup) {
   free(requests);
 }
 
-/* Both halves: returns when all has arrived and every member was served. */
-static int fetch(MpiComm *c, size_t src, size_t element, const RtBox *const *lists,
-                 const size_t *counts, unsigned char *packed, const int32_t *group,
-                 int32_t ngroup) {
-  Request *requests = calloc((size_t)ngroup, sizeof *requests);
-  int error = requests
-                  ? fetch_start(c, src, element, lists, counts, packed, group, ngroup, requests)
-                  : dtm_rt_fail(&c->base, RT_DEVICE, "out of memory");
-  if (!error) {
-    error = mpi_wait(c);
-  }
-  /* After a failure the job is aborted: buffers of messages under way stay. */
-  if (!error) {
-    free_requests(requests, ngroup);
-  }
-  return error;
-}
-
 /* A pull under way. */
 typedef struct MpiPull {
   RtBox *sorted; /* the boxes by member */
@@ -293,35 +275,65 @@ int mpi_all_reduce(RtComm *comm, size_t src, size_t dst, size_t count, int dtype
   return error ? error : mpi_wait(c);
 }
 
-int mpi_reduce_scatter(RtComm *comm, size_t src, size_t dst, int dtype, int op, const RtBox *boxes,
-                       size_t nboxes, const int32_t *group, int32_t ngroup) {
-  MpiComm *c = mpi_of(comm);
+/* Every member asks all members for the same boxes. The pull's packed bytes are the answers, member
+ * after member. */
+int mpi_scatter_start(RtComm *comm, size_t src, int dtype, const RtBox *boxes, size_t nboxes,
+                      const int32_t *group, int32_t ngroup, RtPull *pull) {
   size_t element = abi_dtype_bytes((uint32_t)dtype), n = (size_t)ngroup;
-  size_t bytes = dtm_boxes_bytes(boxes, nboxes, element), row = (bytes + 63) & ~(size_t)63;
-  const RtBox **lists = malloc(n * sizeof *lists);
-  size_t *counts = malloc(n * sizeof *counts);
-  const void **from = malloc(n * sizeof *from);
+  MpiPull *p = calloc(1, sizeof *p);
+  pull->state = p;
+  if (p) {
+    p->packed = malloc(dtm_boxes_bytes(boxes, nboxes, element) * n + 1);
+    p->lists = malloc(n * sizeof *p->lists);
+    p->counts = malloc(n * sizeof *p->counts);
+    p->requests = calloc(n, sizeof *p->requests);
+  }
+  if (!p || !p->packed || !p->lists || !p->counts || !p->requests) {
+    return dtm_rt_fail(comm, RT_DEVICE, "out of memory in a transfer between ranks");
+  }
+  for (size_t g = 0; g < n; g++) {
+    p->lists[g] = boxes;
+    p->counts[g] = nboxes;
+  }
+  return fetch_start(mpi_of(comm), src, element, p->lists, p->counts, p->packed, group, ngroup,
+                     p->requests);
+}
+
+int mpi_scatter_finish(RtComm *comm, size_t src, size_t dst, int dtype, int op, const RtBox *boxes,
+                       size_t nboxes, const int32_t *group, int32_t ngroup, RtPull *pull) {
+  MpiComm *c = mpi_of(comm);
+  MpiPull *p = pull->state;
+  size_t element = abi_dtype_bytes((uint32_t)dtype);
+  size_t bytes = dtm_boxes_bytes(boxes, nboxes, element);
+  const void **from = malloc((size_t)ngroup * sizeof *from);
+  (void)src;
+  (void)group;
   int error = check_reduction(comm, dtype, op);
   if (!error) {
-    error = lists && counts && from
-                ? mpi_scratch(c, bytes * n + row)
-                : dtm_rt_fail(comm, RT_DEVICE, "out of memory in a transfer between ranks");
-  }
-  for (size_t g = 0; g < n && !error; g++) {
-    lists[g] = boxes;
-    counts[g] = nboxes;
-    from[g] = c->scratch + row + g * bytes;
+    error = from ? mpi_scratch(c, bytes)
+                 : dtm_rt_fail(comm, RT_DEVICE, "out of memory in a transfer between ranks");
   }
   if (!error) {
-    error = fetch(c, src, element, lists, counts, c->scratch + row, group, ngroup);
+    error = mpi_wait(c);
   }
   if (!error) {
     void *result = c->scratch;
+    for (int32_t g = 0; g < ngroup; g++) {
+      from[g] = p->packed + (size_t)g * bytes;
+    }
     dtm_reduce(&result, 1, from, ngroup, bytes / element, dtype, op, false);
     mpi_unpack(comm->arena + dst, result, boxes, nboxes, element, comm->threads);
+    free_pull(p, ngroup);
+    dtm_rt_pull_free(pull);
   }
-  free(lists);
-  free(counts);
   free(from);
   return error;
+}
+
+int mpi_reduce_scatter(RtComm *comm, size_t src, size_t dst, int dtype, int op, const RtBox *boxes,
+                       size_t nboxes, const int32_t *group, int32_t ngroup) {
+  RtPull pull = {0};
+  int error = mpi_scatter_start(comm, src, dtype, boxes, nboxes, group, ngroup, &pull);
+  return error ? error
+               : mpi_scatter_finish(comm, src, dst, dtype, op, boxes, nboxes, group, ngroup, &pull);
 }

@@ -64,6 +64,10 @@ int mpi_pull_start(RtComm *c, size_t src, int dtype, const RtBox *boxes, size_t 
                    const int32_t *group, int32_t ngroup, RtPull *pull);
 int mpi_pull_finish(RtComm *c, size_t src, size_t dst, int dtype, const RtBox *boxes, size_t nboxes,
                     const int32_t *group, int32_t ngroup, RtPull *pull);
+int mpi_scatter_start(RtComm *c, size_t src, int dtype, const RtBox *boxes, size_t nboxes,
+                      const int32_t *group, int32_t ngroup, RtPull *pull);
+int mpi_scatter_finish(RtComm *c, size_t src, size_t dst, int dtype, int op, const RtBox *boxes,
+                       size_t nboxes, const int32_t *group, int32_t ngroup, RtPull *pull);
 int mpi_all_reduce(RtComm *c, size_t src, size_t dst, size_t count, int dtype, int op,
                    const int32_t *group, int32_t ngroup);
 int mpi_reduce_scatter(RtComm *c, size_t src, size_t dst, int dtype, int op, const RtBox *boxes,

@@ -25,7 +25,7 @@ typedef struct Prepared {
   int64_t tasks, work;
   Matmul *matmul;
   Moves moves;
-  RtPull pull; /* START: until its PULL is over */
+  RtPull pull; /* START: until what it begins is over */
   LibCall *library;
   RtChannel *channel;
   int slotted; /* some buffer has a block per micro-batch under way */
@@ -288,6 +288,17 @@ static int post(const Exec *x, const AbiBuffer *b, const Prepared *p) {
   return x->comm->ops->post(x->comm, p->channel, b->offset + slot_offset(x, b), p->channel->stride);
 }
 
+/* What is begun ahead has one block, whatever the micro-batch. */
+static int start(const Exec *x, const AbiAction *a, Prepared *p) {
+  RtComm *c = x->comm;
+  const Moves *m = &p->moves;
+  size_t src = x->image->buffer[a->buffers].offset;
+  return a->code == ABI_PULL ? c->ops->pull_start(c, src, (int)m->dtype, m->boxes, m->nboxes,
+                                                  m->group, m->ngroup, &p->pull)
+                             : c->ops->scatter_start(c, src, (int)m->dtype, m->boxes, m->nboxes,
+                                                     m->group, m->ngroup, &p->pull);
+}
+
 static int run_action(const Exec *x, uint32_t i, const ExecHooks *hooks) {
   const AbiAction *a = &x->image->action[i];
   const AbiBuffer *b = &x->image->buffer[a->buffers];
@@ -304,18 +315,20 @@ static int run_action(const Exec *x, uint32_t i, const ExecHooks *hooks) {
     if (dtm_rt_matmul_run(p->matmul, &error)) return dtm_rt_fail(c, RT_INTERNAL, "%s", error);
     return 0;
   case ABI_START:
-    return c->ops->pull_start(c, b[0].offset + slot_offset(x, &b[0]), (int)m->dtype, m->boxes,
-                              m->nboxes, m->group, m->ngroup, &x->actions[i].pull);
+    return start(x, a, p);
   case ABI_PULL:
-    if (a->code)
-      return c->ops->pull_finish(c, b[0].offset + slot_offset(x, &b[0]),
-                                 b[1].offset + slot_offset(x, &b[1]), (int)m->dtype, m->boxes,
-                                 m->nboxes, m->group, m->ngroup, &x->actions[a->code - 1].pull);
+    if (a->started)
+      return c->ops->pull_finish(c, b[0].offset, b[1].offset, (int)m->dtype, m->boxes, m->nboxes,
+                                 m->group, m->ngroup, &x->actions[a->started - 1].pull);
     return c->ops->pull(c, b[0].offset + slot_offset(x, &b[0]), b[1].offset + slot_offset(x, &b[1]),
                         (int)m->dtype, m->boxes, m->nboxes, m->group, m->ngroup);
   case ABI_ALL_REDUCE:
     return all_reduce(x, a, m);
   case ABI_REDUCE_SCATTER:
+    if (a->started)
+      return c->ops->scatter_finish(c, b[0].offset, b[1].offset, (int)m->dtype, (int)a->code,
+                                    m->boxes, m->nboxes, m->group, m->ngroup,
+                                    &x->actions[a->started - 1].pull);
     return c->ops->reduce_scatter(c, b[0].offset + slot_offset(x, &b[0]),
                                   b[1].offset + slot_offset(x, &b[1]), (int)m->dtype, (int)a->code,
                                   m->boxes, m->nboxes, m->group, m->ngroup);

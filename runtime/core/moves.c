@@ -156,14 +156,14 @@ static int add_scatter(const End *src, const End *dst, Moves *m) {
 static int find_members(const Image *image, const AbiAction *action, int32_t rank, Moves *m) {
   const AbiBuffer *first = &image->buffer[action->buffers];
   int64_t element = (int64_t)abi_dtype_bytes(m->dtype);
+  uint32_t kind = action->kind == ABI_START ? action->code : action->kind;
   for (uint32_t i = 0; i + 1 < action->nbuffers; i += 2) {
     const End src = end_of(image, first + i, rank), dst = end_of(image, first + i + 1, rank);
     size_t before = m->nboxes;
     if (i == 0 && (src.mesh == dst.mesh ? find_group(image, &dst, action->axes, m)
                                         : find_neighbours(image, &src, &dst, rank, m)))
       return -1;
-    if (action->kind == ABI_REDUCE_SCATTER ? add_scatter(&src, &dst, m)
-                                           : add_pull(image, &src, &dst, m))
+    if (kind == ABI_REDUCE_SCATTER ? add_scatter(&src, &dst, m) : add_pull(image, &src, &dst, m))
       return -1;
     int64_t src_at = (int64_t)(first[i].offset - first[0].offset) / element;
     int64_t dst_at = (int64_t)(first[i + 1].offset - first[1].offset) / element;

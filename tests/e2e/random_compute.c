@@ -112,7 +112,7 @@ void random_pending(Draft *d) {
         for (int m = 0; m < x.cut[k].n; m++) used |= x.cut[k].axis[m] == axis[i];
       if (used) continue;
       x.partial = 1u << axis[i];
-      x = draft_define(d, x, "%s.redistribute(%c: Partial(sum))", x.name, AXIS_NAMES[axis[i]]);
+      x = draft_define(d, x, "%s.redistribute(%s: Partial(sum))", x.name, d->axis_name[axis[i]]);
     }
   }
   for (int i = d->first_local; i < d->npool && draft_chance(d, 80); i++) {
@@ -361,14 +361,59 @@ void random_whole_dim(Draft *d) {
   }
 }
 
+/* The axes that attention runs around and that cut no other dim, in some order, cut this one too.
+ */
+static void cut_sequence(Draft *d, int rank, int dim, Cut *cut) {
+  int axis[MAX_AXES], n = draft_shuffled_axes(d, axis);
+  for (int i = 0; i < n; i++) {
+    bool used = axis[i] != AXIS_RING && axis[i] != AXIS_ULYSSES;
+    for (int k = 0; k < rank; k++)
+      for (int j = 0; j < cut[k].n; j++) used |= cut[k].axis[j] == axis[i];
+    if (!used) cut[dim].axis[cut[dim].n++] = axis[i];
+  }
+}
+
+/* A sequence in head-tail order around a ring that attends to itself, as a scalar. 24 is a multiple
+ * of twice every size of a mesh dim. */
+void random_balanced(Draft *d) {
+  if (!d->context || d->auto_now || d->raw_now || d->fixed_mesh) return;
+  d->at = 0;
+  Value w = draft_parameter(d, 3, (int[]){1 + draft_below(d, 3), 24, 1 + draft_below(d, 2)}), x = w;
+  Cut cut[MAX_RANK] = {{0}};
+  w = draft_lay_as(d, &w, cut);
+  draft_random_cuts(d, 3, 1u << 2, cut);
+  cut[1].n = 0;
+  cut_sequence(d, 3, 1, cut);
+  memcpy(x.cut, cut, sizeof x.cut);
+  int id = ++d->names;
+  strbuf_printf(d->body, "    let h%d = balance_causal(%s, ring_cp).redistribute(%s)\n", id, w.name,
+                draft_dims(d, &x));
+  Value s = {.known = true};
+  draft_define(
+      d, s,
+      "mean(full(unbalance(full(sin(h%d * 0.3 + scaled_dot_product_attention(h%d, h%d, h%d, "
+      "causal = true))), 1)[:, 3:20]))",
+      id, id, id, id);
+}
+
 /* A value as queries [*, heads, queries, width] with keys and values of their own, whose heads are
- * cut like those of the queries where there are as many, or whole. */
+ * cut like those of the queries where there are as many, or whole. Around a ring and with heads
+ * exchanged, keys and values are cut like the queries. */
 void random_attention(Draft *d) {
   Value v = draft_pick(d, 3, MAX_RANK);
   int last = v.rank - 1, h = v.rank - 3, heads = v.extent[h];
   int groups = 1 + draft_below(d, heads > 1 ? heads : 1);
   while (heads % groups) groups--;
-  Value x = draft_lay(d, &v, 1u << last, false), y = x;
+  Value x, y;
+  if (d->context) {
+    Cut laid[MAX_RANK];
+    draft_random_cuts(d, v.rank, 1u << last | 1u << (h + 1), laid);
+    cut_sequence(d, v.rank, h + 1, laid);
+    x = draft_lay_as(d, &v, laid);
+  } else {
+    x = draft_lay(d, &v, 1u << last, false);
+  }
+  y = x;
   int extent[MAX_RANK] = {0};
   Cut cut[MAX_RANK] = {{0}};
   for (int i = 0; i < h; i++) {
@@ -379,6 +424,10 @@ void random_attention(Draft *d) {
   extent[h + 1] = 1 + draft_below(d, 6);
   extent[last] = x.extent[last];
   if (groups == heads && draft_chance(d, 60)) cut[h] = x.cut[h];
+  if (d->context) {
+    cut[h + 1] = x.cut[h + 1];
+    extent[h + 1] = x.extent[h + 1];
+  }
   y.extent[last] = 1 + draft_below(d, 4);
   if (value_elements(&y) > MOST_ELEMENTS) return;
   Value k = draft_parameter(d, v.rank, extent);

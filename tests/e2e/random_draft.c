@@ -45,7 +45,7 @@ static const char *axes_text(Draft *d, const Cut *c) {
   StrBuf s;
   strbuf_init(&s, d->arena);
   strbuf_puts(&s, c->n > 1 ? "@(" : "@");
-  for (int i = 0; i < c->n; i++) strbuf_printf(&s, "%s%c", i ? ", " : "", AXIS_NAMES[c->axis[i]]);
+  for (int i = 0; i < c->n; i++) strbuf_printf(&s, "%s%s", i ? ", " : "", d->axis_name[c->axis[i]]);
   if (c->n > 1) strbuf_puts(&s, ")");
   return s.text;
 }
@@ -55,8 +55,10 @@ const char *draft_dims(Draft *d, const Value *v) {
   StrBuf s;
   strbuf_init(&s, d->arena);
   strbuf_puts(&s, "[");
-  for (int i = 0; i < v->rank; i++)
-    strbuf_printf(&s, "%s%d%s", i ? ", " : "", v->extent[i], axes_text(d, &v->cut[i]));
+  for (int i = 0; i < v->rank; i++) {
+    const char *extent = i == 0 && v->rows ? "B" : draft_text(d, "%d", v->extent[i]);
+    strbuf_printf(&s, "%s%s%s", i ? ", " : "", extent, axes_text(d, &v->cut[i]));
+  }
   strbuf_puts(&s, "]");
   return s.text;
 }
@@ -108,7 +110,7 @@ Value draft_lay_as(Draft *d, const Value *v, const Cut *cut) {
   r.known = true;
   if (v->known && v->mesh == d->at && !v->partial && value_has_cuts(v, cut)) return r;
   r.name = draft_text(d, "%s.redistribute(%s%s)", v->name, draft_dims(d, &r),
-                      v->mesh == d->at && !(d->mesh[d->at].axes >> 4 & 1)
+                      v->mesh == d->at && !(d->mesh[d->at].axes >> AXIS_FLAT & 1)
                           ? ""
                           : draft_text(d, " on %s", d->mesh[d->at].name));
   return r;
@@ -167,7 +169,7 @@ Value draft_parameter(Draft *d, int rank, const int *extent) {
     v.partial = 1u << axis[0];
   }
   strbuf_printf(d->params, "  param %s: f32%s%s%s = normal(std = 0.4)\n", v.name, draft_dims(d, &v),
-                v.partial ? draft_text(d, " partial(%c)", AXIS_NAMES[axis[0]]) : "",
+                v.partial ? draft_text(d, " partial(%s)", d->axis_name[axis[0]]) : "",
                 d->fixed_mesh ? "" : draft_on(d, d->at));
   if (d->npool < MAX_POOL) d->pool[d->npool++] = v;
   return v;

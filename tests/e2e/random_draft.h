@@ -20,6 +20,7 @@ typedef struct Value {
   int id;           /* among the names */
   int rank, extent[MAX_RANK], mesh;
   int bound;  /* of ids, which are below it; 0 = a float */
+  bool rows;  /* dim 0 is that of the rows of data, of which micro-batches have a part: B */
   bool known; /* the two below */
   Cut cut[MAX_RANK];
   unsigned partial; /* axes over which a sum is pending */
@@ -40,6 +41,8 @@ typedef struct Draft {
   int npool, first_local; /* values before first_local belong to another module */
   Mesh mesh[MAX_MESHES];
   int nmeshes;
+  const char *axis_name[MAX_AXES];
+  bool context;    /* there are ring_cp and perhaps ulysses_cp */
   bool fixed_mesh; /* inside a module that lives on the mesh `at` */
   bool used[1000]; /* by id: as an operand */
   bool wild;       /* some operators stand in auto blocks, or get no redistribute */
@@ -47,7 +50,9 @@ typedef struct Draft {
   int at; /* the mesh of the operator being made */
 } Draft;
 
-#define AXIS_NAMES "abcpf" /* p: stages; f: two of the others flattened */
+/* Axes by number: those of ranks alike, of which the second and third are in some programs those
+ * that attention runs around; stages; two of the others flattened. */
+enum { AXIS_RING = 1, AXIS_ULYSSES = 2, AXIS_STAGES = 3, AXIS_FLAT = 4 };
 
 int draft_below(Draft *d, int n);
 bool draft_chance(Draft *d, int percent);
@@ -91,6 +96,7 @@ void random_contract(Draft *d);
 void random_reduce(Draft *d);
 void random_whole_dim(Draft *d);
 void random_attention(Draft *d);
+void random_balanced(Draft *d);
 void random_shape(Draft *d);
 void random_move(Draft *d);
 void random_index(Draft *d);

@@ -32,7 +32,7 @@ void random_local(Draft *d) {
   StrBuf axes;
   strbuf_init(&axes, d->arena);
   for (int a = 0; a < MAX_AXES; a++)
-    if (sum.partial >> a & 1) strbuf_printf(&axes, "%s%c", axes.len ? ", " : "", AXIS_NAMES[a]);
+    if (sum.partial >> a & 1) strbuf_printf(&axes, "%s%s", axes.len ? ", " : "", d->axis_name[a]);
   draft_define(d, sum, "local(z = %s) -> f32[] partial(%s)%s { return sum(z * z) * 0.05 }", x.name,
                axes.text, on);
 }

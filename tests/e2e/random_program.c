@@ -9,11 +9,12 @@ static void operators(Draft *d, int count) {
   static const struct {
     void (*make)(Draft *);
     int weight;
-  } ops[] = {{random_unary, 14},     {random_scale, 4},     {random_binary, 18},
-             {random_pending, 5},    {random_contract, 18}, {random_reduce, 9},
-             {random_whole_dim, 14}, {random_attention, 6}, {random_shape, 11},    {random_move, 12},
-             {random_index, 12},     {random_noise, 4},     {random_redistribute, 4},
-             {random_loss, 3},       {random_local, 4}};
+  } ops[] = {{random_unary, 14},     {random_scale, 4},        {random_binary, 18},
+             {random_pending, 5},    {random_contract, 18},    {random_reduce, 9},
+             {random_whole_dim, 14}, {random_attention, 6},    {random_balanced, 2},
+             {random_shape, 11},     {random_move, 12},        {random_index, 12},
+             {random_noise, 4},      {random_redistribute, 4}, {random_loss, 3},
+             {random_local, 4}};
   int total = 0;
   for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) total += ops[i].weight;
   for (int k = 0; k < count; k++) {
@@ -85,14 +86,18 @@ static void block(Draft *d, StrBuf *file, int number, const Value *like, int mes
   d->at = at;
 }
 
-static void draw_meshes(Draft *d, StrBuf *lets, char *axes) {
+static void draw_meshes(Draft *d, StrBuf *lets, RandomProgram *p) {
   int n = 1 + draft_below(d, 3), kind = draft_below(d, 10);
   unsigned all = (1u << n) - 1;
+  static const char *const names[2][MAX_AXES] = {{"a", "b", "c", "p", "f"},
+                                                 {"a", "ring_cp", "ulysses_cp", "p", "f"}};
+  d->context = n > 1 && kind > 3 && draft_chance(d, 40);
+  memcpy(d->axis_name, names[d->context], sizeof names[d->context]);
   d->mesh[d->nmeshes++] = (Mesh){"world", all};
-  memcpy(axes, AXIS_NAMES, (size_t)n);
+  memcpy(p->axes, d->axis_name, (size_t)n * sizeof *p->axes);
   if (kind < 2) {
-    axes[n++] = 'p';
-    d->mesh[0].axes |= 1u << 3;
+    p->axes[n++] = d->axis_name[AXIS_STAGES];
+    d->mesh[0].axes |= 1u << AXIS_STAGES;
     d->mesh[d->nmeshes++] = (Mesh){"first", all};
     d->mesh[d->nmeshes++] = (Mesh){"last", all};
     strbuf_puts(lets, "let stages = world.unbind(\"p\")\nlet first = stages[0]\n"
@@ -101,12 +106,12 @@ static void draw_meshes(Draft *d, StrBuf *lets, char *axes) {
     d->mesh[d->nmeshes++] = (Mesh){"some", 1};
     strbuf_puts(lets, "let some = world[\"a\"]\n");
   } else if (kind == 3 && n > 1) {
-    d->mesh[d->nmeshes++] = (Mesh){"joined", (all & ~3u) | 1u << 4};
+    d->mesh[d->nmeshes++] = (Mesh){"joined", (all & ~3u) | 1u << AXIS_FLAT};
     d->mesh[d->nmeshes++] = (Mesh){"turned", 3};
     strbuf_puts(lets, "let joined = world.flatten(\"b\", \"a\" as \"f\")\n"
                       "let turned = concatenate(world[\"b\"], world[\"a\"])\n");
   }
-  axes[n] = 0;
+  p->naxes = n;
 }
 
 /* The forward of Net, and modules that it uses; its result, and what makes that a loss. */
@@ -124,7 +129,8 @@ static const char *mixed_program(Draft *d, StrBuf *file, StrBuf *members, const 
                   copies);
     d->at = at;
     for (int i = 0; i < copies; i++)
-      like = draft_define(d, like, "blocks%d[%d](%s)", b, i, like.name);
+      like = draft_define(d, like, "%sblocks%d[%d](%s)", draft_chance(d, 30) ? "recompute " : "", b,
+                          i, like.name);
     operators(d, 2 + draft_below(d, 6));
   }
   d->at = 0;
@@ -144,6 +150,13 @@ static const char *mixed_program(Draft *d, StrBuf *file, StrBuf *members, const 
   return result;
 }
 
+/* A number of micro-batches that divides the batch. */
+static const char *parts_of(Draft *d, int batch) {
+  int n = 1 + draft_below(d, batch);
+  while (batch % n) n++;
+  return draft_text(d, "microbatches %d", n);
+}
+
 RandomProgram random_program(Arena *arena, uint64_t seed, uint64_t number, RandomOptions options) {
   Draft draft = {.arena = arena, .options = options}, *d = &draft;
   d->state = (seed + 1) * 0x9E3779B97F4A7C15ull ^ (number + 1) * 0xD1B54A32D192ED03ull;
@@ -156,12 +169,13 @@ RandomProgram random_program(Arena *arena, uint64_t seed, uint64_t number, Rando
   strbuf_init(&members, arena);
   d->params = &params;
   d->body = &body;
-  char axes[8];
-  draw_meshes(d, &lets, axes);
+  RandomProgram p = {0};
+  draw_meshes(d, &lets, &p);
   d->wild = draft_chance(d, 12);
   bool by_rows = draft_chance(d, 10) && options.descent == 0;
   if (by_rows) d->nmeshes = 1;
-  RandomProgram p = {.batch = 2 + draft_below(d, 8), .features = 2 + draft_below(d, 6)};
+  p.batch = 2 + draft_below(d, 8);
+  p.features = 2 + draft_below(d, 6);
   p.narrow = draft_chance(d, 5) && options.descent == 0;
 
   Value x = {.name = "x", .rank = 2, .extent = {p.batch, p.features}, .known = true}, t = x;
@@ -173,24 +187,34 @@ RandomProgram random_program(Arena *arena, uint64_t seed, uint64_t number, Rando
   d->pool[d->npool++] = x;
   bool ids = by_rows || draft_chance(d, 60);
   if (ids && !by_rows) d->pool[d->npool++] = t;
-  const char *result = NULL, *reduced = "";
-  if (by_rows)
-    result = random_rows(d, &x);
-  else
+  const char *result = NULL, *reduced = "", *type = "";
+  if (by_rows) {
+    Value rows = x;
+    rows.rows = true;
+    type = draft_text(d, ": f32%s", draft_dims(d, &rows));
+    result = random_rows(d, &rows);
+  } else {
     result = mixed_program(d, &file, &members, &reduced);
+  }
   const char *arguments = ids && !by_rows ? ", t" : "";
   StrBuf s;
   strbuf_init(&s, arena);
   strbuf_puts(&s, "mesh world(");
-  for (int i = 0; axes[i]; i++) strbuf_printf(&s, "%s%c = 1", i ? ", " : "", axes[i]);
-  strbuf_printf(&s, ")\n%s\n%smodule Net() {\n%s%s  forward(x%s) {\n%s    return %s\n  }\n}\n\n",
-                lets.text, file.text, params.text, members.text, arguments, body.text, result);
+  for (int i = 0; i < p.naxes; i++) strbuf_printf(&s, "%s%s = 1", i ? ", " : "", p.axes[i]);
+  strbuf_printf(&s, ")\n%s\n%smodule Net() {\n%s%s  forward(x%s%s) {\n%s    return %s\n  }\n}\n\n",
+                lets.text, file.text, params.text, members.text, type, arguments, body.text,
+                result);
   strbuf_printf(&s, "train {\n  data x = npy(\"x.npy\", f32%s)\n", draft_dims(d, &x));
   if (ids) strbuf_printf(&s, "  data t = npy(\"t.npy\", i32%s)\n", draft_dims(d, &t));
+  if (draft_chance(d, 40)) { /* parameters in pieces */
+    const char *level = draft_word(d, "|optimizer |gradients |parameters |");
+    strbuf_printf(&s, "  store %s@%s\n", level, p.axes[draft_below(d, p.naxes)]);
+  }
   strbuf_puts(&s, "  model m = Net()\n");
   if (by_rows)
-    strbuf_puts(&s, draft_chance(d, 60) ? "  loss cross_entropy(m(x), t[:, 0])\n  drop_last false\n"
-                                        : "  loss mean(square(m(x)))\n  drop_last false\n");
+    strbuf_printf(&s, "  loss %s\n  %s\n",
+                  draft_chance(d, 60) ? "cross_entropy(m(x), t[:, 0])" : "mean(square(m(x)))",
+                  draft_chance(d, 50) ? "drop_last false" : parts_of(d, p.batch));
   else
     strbuf_printf(&s, "  loss %s(m(x%s))\n", reduced, arguments);
   static const char optimizers[] =
@@ -210,6 +234,5 @@ RandomProgram random_program(Arena *arena, uint64_t seed, uint64_t number, Rando
   }
   strbuf_puts(&s, "  save \"out.safetensors\"\n  steps 4\n}\n");
   p.text = s.text;
-  p.axes = arena_printf(arena, "%s", axes);
   return p;
 }

@@ -15,8 +15,9 @@ typedef struct RandomOptions {
 } RandomOptions;
 
 typedef struct RandomProgram {
-  const char *text; /* .dtm source; reads x.npy, f32[rows, features], and t.npy, i32[rows, 5] */
-  const char *axes; /* names of the mesh dims, one letter each */
+  const char *text;    /* .dtm source; reads x.npy, f32[rows, features], and t.npy, i32[rows, 5] */
+  const char *axes[5]; /* names of the mesh dims */
+  int naxes;
   int batch, features;
   bool narrow; /* computes in bf16 */
 } RandomProgram;

@@ -225,12 +225,13 @@ static void draw_mesh(const Trial *t, uint64_t *state, char *text, size_t size) 
   do {
     most = 8;
     n = 0;
-    for (const char *a = t->program.axes; *a; a++) {
+    for (int a = 0; a < t->program.naxes; a++) {
       *state = *state * 6364136223846793005ull + 1442695040888963407ull;
       int extent = 1 + (int)((*state >> 33) % 4);
       if (extent > most) extent = 1;
       most /= extent;
-      n += snprintf(text + n, size - (size_t)n, "%s%c=%d", n ? "," : "", *a, extent);
+      n +=
+          snprintf(text + n, size - (size_t)n, "%s%s=%d", n ? "," : "", t->program.axes[a], extent);
     }
   } while (most == 8);
 }

@@ -87,6 +87,18 @@ START_TEST(numbers_do_not_change) {
 }
 END_TEST
 
+/* Begun where it is used or ahead: the same bits. */
+START_TEST(begun_ahead_is_the_same) {
+  static const char all[] = "--mesh dp=3 -D level=3 -D acc=2";
+  double want[STEPS], got[STEPS];
+  char options[128];
+  snprintf(options, sizeof options, "%s --no-prefetch", all);
+  ck_assert_int_eq(losses_of(options, "", want), STEPS);
+  ck_assert_int_eq(losses_of(all, "", got), STEPS);
+  expect_near(got, want, STEPS, 0, all);
+}
+END_TEST
+
 /* What docs promise: bf16 keeps 8 bits, f16 11, and meshes, levels and recomputation round at other
  * places. */
 START_TEST(half_precision_stays_near) {
@@ -237,6 +249,7 @@ int main(void) {
   tcase_add_loop_test(c, numbers_do_not_change, 0, sizeof alike / sizeof *alike);
   tcase_add_loop_test(c, half_precision_stays_near, 1, 3);
   tcase_add_loop_test(c, a_step_that_overflows_is_skipped, 0, 2);
+  tcase_add_test(c, begun_ahead_is_the_same);
   tcase_add_test(c, collectives_of_a_layer);
   tcase_add_test(c, memory_falls);
   tcase_add_test(c, a_run_goes_on_elsewhere);
