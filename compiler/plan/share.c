@@ -242,9 +242,9 @@ void block_share(PlanBlock *b, bool reuse) {
   b->storage = ARENA_ARRAY(b->arena, Storage, f->values.len);
   b->copies = ARENA_ARRAY(b->arena, bool, f->groups.len);
   find_lives(b);
-  if (b->pipeline) block_find_slots(b);
   Readers *readers = ARENA_ARRAY(b->arena, Readers, b->program->vars.len);
   share_reads(b, readers);
+  if (b->pipeline) block_find_slots(b);
   if (reuse) share_accumulators(b);
   uint32_t *writer = ARENA_ARRAY(b->arena, uint32_t, f->values.len);
   memset(writer, 0xff, sizeof *writer * f->values.len);

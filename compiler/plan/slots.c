@@ -71,7 +71,8 @@ void block_find_slots(PlanBlock *b) {
     if (storage->parent != v || storage->first == NOWHERE) continue;
     for (uint32_t i = 0; i < s.used[v].len; i++) looped |= is_looped(p, s.used[v].data[i]);
     if (!looped) continue;
-    if (made->kind >= SEGMENT_FORWARD && made->kind <= SEGMENT_WEIGHT) {
+    bool varies = !storage->var && !storage->step; /* of a variable there is one */
+    if (varies && made->kind >= SEGMENT_FORWARD && made->kind <= SEGMENT_WEIGHT) {
       storage->slots = storage->outbox ? CHANNEL_SLOTS
                                        : schedule_slots(p, made->stage, s.made[v], s.used[v].data,
                                                         s.used[v].len);

@@ -27,19 +27,19 @@ static const struct {
      "",
      "-D heads=6 -D kv_heads=3",
      {"dp=1", "dp=2", "tp=3", "dp=2,tp=3", "ring_cp=2", "ring_cp=5", "ulysses_cp=2",
-      "dp=2,ring_cp=2,ulysses_cp=2", "pp=2", "pp=2,ring_cp=2", "pp=3,tp=3"}},
+      "dp=2,ring_cp=2,ulysses_cp=2", "pp=2,ring_cp=2", "pp=4"}},
     {"llama3",
      "llama",
      "Llama",
      "",
      "-D heads=3 -D kv_heads=1 -D tied=true -D theta=500.0 -D rope_factor=8.0 -D trained=64",
-     {"dp=1", "dp=4", "ulysses_cp=3", "ring_cp=3", "pp=2", "pp=3,dp=2"}},
+     {"dp=1", "dp=4", "ulysses_cp=3", "ring_cp=3", "pp=2,dp=2"}},
     {"gpt2",
      "gpt2",
      "GPT2",
      "transformer.",
      "-D heads=6 -D kv_heads=6 -D context=24",
-     {"dp=1", "tp=3", "dp=2,tp=2", "ring_cp=2,tp=2", "ulysses_cp=2", "pp=2,tp=2", "pp=3"}},
+     {"dp=1", "tp=3", "dp=2,tp=2", "ring_cp=2,tp=2", "ulysses_cp=2", "pp=2", "pp=3,tp=2"}},
 };
 enum { NMODELS = sizeof models / sizeof *models };
 

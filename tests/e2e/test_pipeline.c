@@ -28,6 +28,7 @@ static const char program[] =
     "config {\n"
     "  rows = 840   seq = 3   vocab = 11   dim = 6   layers = 4\n"
     "  m = 1   schedule_name = \"1f1b\"   chunks = 1   n = 1   lr = 0.3\n"
+    "  tied = true\n"
     "  again = false\n"
     "}\n"
     "module Block(hidden: int) {\n"
@@ -35,7 +36,7 @@ static const char program[] =
     "  param down: f32[dim, hidden@tp] = normal(std = 0.4)\n"
     "  param bias: f32[dim] partial(tp) = zeros()\n"
     "  forward(x: f32[B@dp, S, dim]) -> f32[B@dp, S, dim] {\n"
-    "    let h = dropout(gelu(linear(x, up)), 0.1)\n"
+    "    let h = dropout(gelu(linear(rms_norm(x), up)), 0.1)\n"
     "    return x + linear(h, down, bias).redistribute(tp: Replicate)\n"
     "  }\n"
     "}\n"
@@ -47,6 +48,7 @@ static const char program[] =
     "  on stages[0] {\n    param table: f32[vocab@tp, dim] = normal(std = 0.5)\n  }\n"
     "  blocks = [Block(7 + i) on stages[at[i]] for i in range(layers)]\n"
     "  on last {\n    param gain: f32[dim] = ones()\n"
+    "    if !tied { param head: f32[vocab@tp, dim] = normal(std = 0.5) }\n"
     "  }\n"
     "  forward(ids) {\n"
     "    let h = embedding(ids.redistribute(mesh = stages[0]), table).redistribute(tp: Replicate)\n"
@@ -55,7 +57,8 @@ static const char program[] =
     "          else blocks[i](h.redistribute(mesh = stages[at[i]]))\n"
     "    }\n"
     "    return linear(rms_norm(h.redistribute(mesh = last), gain),\n"
-    "                  table.redistribute(tp: Replicate, mesh = last))\n"
+    "                  (if tied then table.redistribute(mesh = last) else head)\n"
+    "                    .redistribute(tp: Replicate))\n"
     "  }\n"
     "}\n"
     "train {\n"
@@ -192,6 +195,16 @@ START_TEST(single_rows) {
 }
 END_TEST
 
+/* The table is as large as what is looked up, so looking up again is no dearer than keeping it:
+ * both passes read a variable, of which there is one however many micro-batches there are. */
+START_TEST(lookups_again) {
+  Run want, got;
+  train(&want, "-D rows=48 -D vocab=36 -D tied=false");
+  train(&got, "-D rows=48 -D vocab=36 -D tied=false -D m=4 --mesh pp=2");
+  equal(&got, &want, "a large table");
+}
+END_TEST
+
 /* What the others are compared with learns. */
 START_TEST(one_rank_learns) {
   ck_assert_int_eq(whole.n, 2 * STEPS);
@@ -229,6 +242,7 @@ int main(void) {
   tcase_add_test(t, nothing_moves_again);
   tcase_add_test(t, accumulated_batches);
   tcase_add_test(t, single_rows);
+  tcase_add_test(t, lookups_again);
   tcase_add_loop_test(t, a_killed_rank_ends_the_run, 0, 3);
   Suite *s = suite_create("pipeline");
   suite_add_tcase(s, t);

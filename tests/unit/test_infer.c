@@ -284,6 +284,9 @@ START_TEST(reshape_keeps_or_refuses) {
       {"f32[1, 6@x, 4]", {24}, 1, "f32[24@x]"}, /* extent 1 does not lead */
       {"f32[1@x, 6]", {6}, 1, "SHARDED_BROADCAST"},
       {"f32[6@x]", {1, 6, 1}, 3, "f32[1, 6@x, 1]"},
+      {"f32[4, 1@x, 6]", {4, 1, 2, 3}, 4, "f32[4, 1@x, 2, 3]"}, /* in the place where it was */
+      {"f32[1@x, 6]", {1, 1, 6}, 3, "f32[1@x, 1, 6]"},
+      {"f32[4, 1@x, 6]", {1, 4, 6}, 3, "SHARDED_BROADCAST"},
       {"f32[6@x, 4] partial(y: max)", {3, 8}, 2, "RESHAPE_SHARD"},
       {"f32[4@x, 6] partial(y: max)", {8, 3}, 2, "f32[8@x, 3] partial(y: max)"},
       {"f32[6, 4]", {5, 5}, 2, "OPERATOR_ARGUMENT"},
@@ -555,7 +558,8 @@ START_TEST(rows_print) {
                                     "[a, b] partial(x: max|min)\n"));
   ck_assert_ptr_nonnull(strstr(mul, "    [a, b] partial(x: max), c < 0  ->  "
                                     "[a, b] partial(x: min)\n"));
-  ck_assert_ptr_nonnull(strstr(infer_explain(&arena, OP_RESHAPE, NULL), "[a@x, b]  ->  [(a*b)@x]\n"));
+  ck_assert_ptr_nonnull(
+      strstr(infer_explain(&arena, OP_RESHAPE, NULL), "[a@x, b]  ->  [(a*b)@x]\n"));
   const char *reference = infer_reference(&arena);
   for (int op = OP_NONE + 1; op < OP_COUNT; op++)
     ck_assert_msg(strstr(reference, op_name((Op)op)) != NULL, "%s", op_name((Op)op));
