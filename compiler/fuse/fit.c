@@ -118,6 +118,10 @@ uint32_t fuse_again(const Fuser *f, const Node *n) {
   return n->phase == PHASE_RECOMPUTE || n->phase == PHASE_BACKWARD ? f->recomputed[n->scope] : 0;
 }
 
+bool fuse_round_fits(uint32_t a, uint32_t b) {
+  return a == b || a == 0 || b == 0;
+}
+
 bool fuse_fits(Fuser *f, NodeId id, uint32_t group, Join *j) {
   const KGroup *k = &f->groups.data[group];
   const Node *n = graph_node(f->g, id);
@@ -126,7 +130,7 @@ bool fuse_fits(Fuser *f, NodeId id, uint32_t group, Join *j) {
   if (k->nodes.len >= GROUP_MAX_NODES || k->reads.len + n->noperands > GROUP_MAX_READS)
     return false;
   if (k->mesh != t->mesh || k->part != fuse_part(n)) return false;
-  if (k->again != fuse_again(f, n)) return false;
+  if (k->again != fuse_again(f, n) || !fuse_round_fits(k->round, f->round[id])) return false;
   for (uint32_t d = 0; d < t->rank; d++)
     j->map.at[d] = fuse_extent(f, it, d) == SYM_ONE ? DIM_UNIT : DIM_UNKNOWN;
   j->inner = k->inner;

@@ -194,6 +194,7 @@ FusedProgram *fuse_run(Arena *arena, const Graph *local, KernelSet *kernels,
              .absorbed = ARENA_ARRAY(arena, Absorbed, nodes),
              .vertex = ARENA_ARRAY(arena, Vertex, nodes),
              .mark = ARENA_ARRAY(arena, uint8_t, nodes),
+             .round = ARENA_ARRAY(arena, uint32_t, nodes),
              .recomputed = graph_recomputed_scopes(arena, local)};
   fuse_number_types(&f);
   fuse_classify(&f);

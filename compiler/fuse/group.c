@@ -94,11 +94,35 @@ static void group_node(Fuser *f, NodeId id) {
     group = new_group(f, id, &j);
     fuse_waits_add(f, id);
   }
+  if (f->round[id]) f->groups.data[group].round = f->round[id];
   add_node(f, id, group, &j);
   if (f->options->enabled) fuse_pull_in(f, id, group);
 }
 
+/* A step around a ring has keys of another mesh than queries; the first of each has not. */
+static bool is_round(const Graph *g, const Node *n) {
+  if (n->op != OP_ATTENTION && n->op != OP_ATTENTION_BACKWARD) return false;
+  uint32_t k = n->op == OP_ATTENTION ? 1 : 2;
+  return value_type(g, n->operands[k])->mesh != value_type(g, n->operands[0])->mesh;
+}
+
+static void find_rounds(Fuser *f) {
+  uint32_t rounds = 0;
+  for (NodeId id = 1; id < f->g->nodes.len; id++) {
+    const Node *n = graph_node(f->g, id);
+    if (is_round(f->g, n)) {
+      f->round[id] = ++rounds;
+      continue;
+    }
+    for (uint32_t i = 0; i < n->noperands && rounds; i++) {
+      uint32_t round = f->round[graph_value(f->g, n->operands[i])->node];
+      if (round > f->round[id]) f->round[id] = round;
+    }
+  }
+}
+
 void fuse_group(Fuser *f) {
+  find_rounds(f);
   VEC_PUSH(f->arena, &f->groups, (KGroup){0});
   for (NodeId id = 1; id < f->g->nodes.len; id++) {
     switch ((NodeKind)f->kind[id]) {

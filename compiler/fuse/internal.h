@@ -57,6 +57,7 @@ typedef struct KGroup {
   uint32_t rows;   /* domain dims that reductions over rows reduce */
   uint32_t part;   /* of the step, see fuse_part: one kernel runs at one time */
   uint32_t again;  /* see fuse_again */
+  uint32_t round;  /* see fuse_round_fits */
   uint32_t merged; /* 0, or the group this one became part of */
   VEC(Group) made; /* what it was lowered to: one call, or two levels of a reduction */
 } KGroup;
@@ -117,6 +118,7 @@ typedef struct Fuser {
   uint32_t *first_user,
       *users;           /* per root value: kernel nodes that use it, users[first_user[v]..] */
   uint32_t *recomputed; /* graph_recomputed_scopes */
+  uint32_t *round;      /* per node: the last step of attention around a ring that it comes of */
   uint8_t *mark;        /* per node, for searches */
   VEC(NodeId) marked;
   VEC(FoundVertex) found;
@@ -205,6 +207,9 @@ typedef struct Join {
  * kernel of it shared with the forward pass, or with that of another part of the model, its results
  * would be kept from there. */
 uint32_t fuse_again(const Fuser *f, const Node *n);
+/* What comes of one step around a ring of attention is no kernel with what comes of another:
+ * results of steps are added up, and would all wait for the last one. */
+bool fuse_round_fits(uint32_t a, uint32_t b);
 /* Dims and reductions only: waits are another matter. */
 bool fuse_fits(Fuser *f, NodeId id, uint32_t group, Join *j);
 /* One dim that is worth cutting into blocks for several tasks: what reduces it is a total. */

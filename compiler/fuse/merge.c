@@ -76,6 +76,7 @@ static void merge(Fuser *f, uint32_t into, uint32_t from, const DimMap *to, bool
   a->inner |= map_bits(b->inner, to, b->ndims);
   a->rows |= map_bits(b->rows, to, b->ndims);
   b->merged = into;
+  if (!a->round) a->round = b->round;
   for (uint32_t i = 0; i < b->nodes.len; i++) {
     NodeId id = b->nodes.data[i];
     remap(&f->map[id], fuse_iteration(f, id)->rank, to);
@@ -107,7 +108,7 @@ void fuse_pull_in(Fuser *f, NodeId id, uint32_t group) {
     if (!fuse_operand_map(f, id, i, &f->map[id], &root, &in_a)) continue;
     const KGroup *a = &f->groups.data[group], *b = &f->groups.data[other];
     if (a->mesh != b->mesh || a->part != b->part || a->again != b->again ||
-        a->nodes.len + b->nodes.len > GROUP_MAX_NODES ||
+        !fuse_round_fits(a->round, b->round) || a->nodes.len + b->nodes.len > GROUP_MAX_NODES ||
         a->reads.len + b->reads.len > GROUP_MAX_READS)
       continue;
     DimMap in_b = fuse_result_map(f, def);

@@ -13,7 +13,12 @@
 enum { HUGE_PAGE = 2 << 20 };
 
 static void mpi_publish(RtComm *comm) {
-  mpi_tell_alive(mpi_of(comm));
+  MpiComm *c = mpi_of(comm);
+  mpi_tell_alive(c);
+  if (c->nrequests) { /* messages of a pull under way move on while MPI is called */
+    int arrived;
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, c->world, &arrived, MPI_STATUS_IGNORE);
+  }
 }
 
 /* MPI_Abort of the first rank that unwinds ends all. When all fail alike, rank 0 speaks: the others

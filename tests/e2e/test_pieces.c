@@ -109,10 +109,44 @@ END_TEST
 /* --- what is begun ahead -------------------------------------------------------------------------
  */
 
+typedef struct Range {
+  long from, to;
+} Range;
+
 typedef struct Flight {
   char name[64];
   bool scatter;
+  int nwritten;
+  Range written[8]; /* what the second half writes */
 } Flight;
+
+/* The next buffer of a line, "0x40 f32[8, 24@tp]": where it begins, and where it ends at least. */
+static const char *next_buffer(const char *at, Range *r) {
+  at = strstr(at, "  0x");
+  const char *dims = at ? strpbrk(at + 4, "[x]") : NULL;
+  if (!dims || *dims != '[') return NULL;
+  r->from = strtol(at + 2, NULL, 16);
+  long count = 1;
+  bool cut = false;
+  for (; *dims && *dims != ']'; dims++) {
+    cut |= *dims == '@';
+    if (dims[0] == '[' || dims[0] == ' ') count *= strtol(dims + 1, NULL, 10);
+  }
+  r->to = r->from + (cut ? 1 : 4 * count);
+  return dims;
+}
+
+/* What is written between the two halves of a collective is not what it writes, nor is it read. */
+static void check_memory(const Flight *f, const char *line) {
+  Range r;
+  char plain[4096] = "", *out = plain; /* without the marks of buffers that are written */
+  for (const char *c = line; *c && out < plain + sizeof plain - 1; c++)
+    if (*c != '>') *out++ = *c;
+  for (const char *at = plain; (at = next_buffer(at, &r)) != NULL;)
+    for (int i = 0; i < f->nwritten; i++)
+      ck_assert_msg(r.from >= f->written[i].to || r.to <= f->written[i].from,
+                    "%s is under way to %lx\n%s", f->name, f->written[i].from, line);
+}
 
 /* Of all layers but the first, gathers are begun before the products of the block before; all
  * reduce-scatters but the last are over behind those of the next. At most one of each is under way.
@@ -131,9 +165,16 @@ static void check_flights(int level, const char *options) {
         ck_assert_msg(under_way[i].scatter != scatter, "level %d %s: two under way\n%s", level,
                       options, line);
       strcpy(under_way[n].name, name);
-      products[n] = 0;
+      under_way[n].nwritten = products[n] = 0;
+      Range r;
+      int k = 0;
+      for (const char *at = line; (at = next_buffer(at, &r)) != NULL; k++)
+        if (k % 2 == 1 && k < 16) under_way[n].written[under_way[n].nwritten++] = r;
+      ck_assert_msg(k >= 2 && k % 2 == 0, "%d buffers: %s", k, line);
       under_way[n++].scatter = scatter;
     }
+    for (int i = 0; i < n; i++)
+      if (strcmp(under_way[i].name, name) != 0) check_memory(&under_way[i], line);
     if (!strstr(line, " over dp ") || (strcmp(kind, "pull") != 0 && strcmp(kind, "scatter") != 0))
       continue;
     int at = 0;

@@ -88,11 +88,36 @@ START_TEST(one_layer_costs) {
 }
 END_TEST
 
+/* Bytes that a step of one layer needs above the variables, with 16 tokens on each rank of a ring.
+ */
+static long height_of(int ways, const char *options) {
+  static char text[1 << 22];
+  int code =
+      work_run(text, sizeof text,
+               "%s %s/tests/e2e/programs/context.dtm -D layers=1 -D batch=2 -D vocab=7 -D dim=24 "
+               "-D seq=%d --mesh ring_cp=%d %s --emit=plan",
+               getenv("DTMC"), work_root(), 16 * ways, ways, options);
+  ck_assert_msg(code == 0, "%d ranks: exit %d\n%s", ways, code, text);
+  const char *train = strstr(text, "\nblock train:"), *height = NULL;
+  if (train) height = strstr(train, "per batch; ");
+  ck_assert_ptr_nonnull(height);
+  return atol(height + strlen("per batch; "));
+}
+
+/* Blocks of one step are alive at a time, and those of the next on their way. */
+START_TEST(a_longer_ring_needs_no_more_memory) {
+  ck_assert_int_eq(height_of(8, ""), height_of(4, ""));
+  ck_assert_int_eq(height_of(4, ""), height_of(3, ""));
+  ck_assert_int_eq(height_of(8, "--no-prefetch"), height_of(2, "--no-prefetch"));
+}
+END_TEST
+
 int main(void) {
   if (!work_begin()) return 2;
   TCase *t = tcase_create("layers");
   tcase_set_timeout(t, 60);
   tcase_add_loop_test(t, one_layer_costs, 0, sizeof layers / sizeof *layers);
+  tcase_add_test(t, a_longer_ring_needs_no_more_memory);
   Suite *s = suite_create("yardstick");
   suite_add_tcase(s, t);
   int failed = suite_run(s);

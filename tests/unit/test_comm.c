@@ -460,7 +460,15 @@ static void reduce_scatter_case(RtComm *c, int dtype, int op, int64_t rows, int6
                .src_stride = {width, 1},
                .dst_offset = in_place ? begin : 0,
                .dst_stride = {in_place ? width : length, 1}};
-  EXPECT(!c->ops->reduce_scatter(c, SRC, dst, dtype, op, &box, 1, group, n), "reduce_scatter");
+  if (op % 2) { /* in two halves, with another operation between */
+    RtPull half = {0};
+    EXPECT(!c->ops->scatter_start(c, SRC, dtype, &box, 1, group, n, &half), "start");
+    EXPECT(!c->ops->barrier(c, group, n), "barrier");
+    EXPECT(!c->ops->scatter_finish(c, SRC, dst, dtype, op, &box, 1, group, n, &half), "finish");
+    dtm_rt_pull_free(&half);
+  } else {
+    EXPECT(!c->ops->reduce_scatter(c, SRC, dst, dtype, op, &box, 1, group, n), "reduce_scatter");
+  }
   for (int64_t r = 0; r < rows; r++) {
     for (int64_t j = 0; j < length; j++) {
       int64_t at = box.dst_offset + r * box.dst_stride[0] + j;
