@@ -111,6 +111,23 @@ char *arena_strdup(Arena *arena, const char *s) {
   return arena_strndup(arena, s, strlen(s));
 }
 
+char *arena_concat(Arena *arena, const char *first, ...) {
+  va_list ap;
+  size_t n = 0;
+  va_start(ap, first);
+  for (const char *s = first; s; s = va_arg(ap, const char *)) n += strlen(s);
+  va_end(ap);
+  char *text = arena_alloc(arena, n + 1), *to = text;
+  va_start(ap, first);
+  for (const char *s = first; s; s = va_arg(ap, const char *)) {
+    size_t len = strlen(s);
+    memcpy(to, s, len);
+    to += len;
+  }
+  va_end(ap);
+  return text;
+}
+
 char *arena_vprintf(Arena *arena, const char *fmt, va_list ap) {
   /* Most texts fit into what is left of the block: they are written where they will lie. */
   size_t room = arena->head && !arena->one_by_one ? arena->head->size - arena->used : 0;

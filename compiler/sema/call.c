@@ -152,7 +152,7 @@ static bool bind_params(Sema *s, Env *frame, const ParamList *params, const Call
     Span span = spans[p];
     Val v = bound_value(s, frame, decl, values[p], &span);
     if (v.kind != VAL_POISON && decl->type) {
-      const char *what = arena_printf(s->arena, "argument %s of %s", decl->name, call->name);
+      const char *what = arena_concat(s->arena, "argument ", decl->name, " of ", call->name, NULL);
       v = type_is_tensor(decl->type) ? match_tensor(s, frame, frame, decl->type, v, span, what)
                                      : coerce_named(s, frame, decl->type, v, span, what);
     }

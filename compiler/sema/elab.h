@@ -163,6 +163,8 @@ struct Sema {
   DiagSink *sink;
   Program *program;
   const Mesh *world;
+  NameMap axes;       /* of the meshes looked at so far: their dims */
+  uint32_t nknown;    /* how many of program->meshes that are */
   uint32_t ndeclared; /* the first of program->meshes: those that the source declares */
   VEC(SourceUnit *) files;
   NameMap files_by_path;
@@ -404,7 +406,7 @@ void mesh_declare(Sema *s);
 /* The mesh of the program that is the same, or this one, which is one from now on. */
 const Mesh *mesh_listed(Sema *s, const Mesh *mesh);
 /* Some mesh that the program has made so far has a dim of this name. */
-bool mesh_knows_axis(const Sema *s, const char *name);
+bool mesh_knows_axis(Sema *s, const char *name);
 /* A declared mesh with this dim, or NULL: names of such dims are not declared again. */
 const Mesh *mesh_declaring(const Sema *s, const char *axis);
 Val mesh_member(Sema *s, const Mesh *mesh, const char *name); /* VAL_UNSET when it has none */

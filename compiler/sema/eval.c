@@ -5,7 +5,7 @@
 
 const char *path_join(Sema *s, const char *path, const char *name) {
   if (!path || !*path) return name;
-  return intern(s->names, arena_printf(s->arena, "%s.%s", path, name));
+  return intern(s->names, arena_concat(s->arena, path, ".", name, NULL));
 }
 
 const char *path_index(Sema *s, const char *path, uint32_t i) {

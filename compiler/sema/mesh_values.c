@@ -19,10 +19,13 @@ static Val val_mesh(Sema *s, const Mesh *mesh) {
   return (Val){.kind = VAL_MESH, .as.mesh = mesh_listed(s, mesh)};
 }
 
-bool mesh_knows_axis(const Sema *s, const char *name) {
-  for (uint32_t i = 0; i < s->program->meshes.len; i++)
-    if (mesh_axis(s->program->meshes.data[i], name) >= 0) return true;
-  return false;
+bool mesh_knows_axis(Sema *s, const char *name) {
+  for (; s->nknown < s->program->meshes.len; s->nknown++) {
+    const Mesh *mesh = s->program->meshes.data[s->nknown];
+    for (uint32_t a = 0; a < mesh_ndims(mesh); a++)
+      name_map_put(s->arena, &s->axes, mesh->axis[a], (void *)mesh);
+  }
+  return name_map_has(&s->axes, name);
 }
 
 const Mesh *mesh_declaring(const Sema *s, const char *axis) {

@@ -72,7 +72,7 @@ static bool bind_module_params(Sema *s, Level *level, const Call *call, ArgRest 
     Span span = spans[p];
     Val v = bound_value(s, &level->env, decl, values[p], &span);
     if (decl->type) {
-      const char *what = arena_printf(s->arena, "argument %s of %s", decl->name, call->name);
+      const char *what = arena_concat(s->arena, "argument ", decl->name, " of ", call->name, NULL);
       if (type_is_tensor(decl->type) && !(decl->type->name && !decl->type->has_dims)) {
         sema_error(s, DIAG_VALUE_KIND, decl->type->span,
                    "an argument of a module is a compile-time value, not a tensor");

@@ -216,8 +216,10 @@ bool unify_operands(Sema *s, Op op, const Val *values, const Span *spans, uint32
   for (uint32_t i = 0; i < n; i++) {
     bool literal = val_is_number(values[i]);
     if (!literal || !pointwise) {
-      ok &= as_tensor(s, values[i], spans[i],
-                      arena_printf(s->arena, "operand %u of %s", i + 1, op_name(op)), &out[i]);
+      bool tensor = val_is_tensor(values[i]); /* else the message says which operand it is */
+      ok &= as_tensor(
+          s, values[i], spans[i],
+          tensor ? NULL : arena_printf(s->arena, "operand %u of %s", i + 1, op_name(op)), &out[i]);
       continue;
     }
     bool condition = op == OP_WHERE && i == 0;

@@ -19,7 +19,8 @@ struct Samples {
   TensorType *type;
   SampleKind *kind; /* per value; 0 = not looked at */
   ValueId nvalues;
-  NodeId next; /* the first node that is not looked at */
+  NodeId next;     /* the first node that is not looked at */
+  InferResult out; /* of the node at hand */
 };
 
 Samples *block_samples(Sema *s, RunBlock *block) {
@@ -81,17 +82,19 @@ static void look(Samples *w, const Node *n) {
     w->kind[v] = passes ? w->kind[n->operands[0]] : kind_of(&w->type[v]);
   }
   if (sources || passes || n->noperands == 0) return;
-  Operand *operands = ARENA_ARRAY(w->s->arena, Operand, n->noperands);
+  Operand few[8], *operands = few;
+  if (n->noperands > 8) operands = ARENA_ARRAY(w->s->arena, Operand, n->noperands);
   bool depends = false, mixed = n->noperands > INFER_MAX_OPERANDS;
   for (uint32_t i = 0; i < n->noperands; i++) {
     operands[i].type = w->type[n->operands[i]];
+    operands[i].const_value = 0;
     operands[i].is_const = value_const(w->g, n->operands[i], &operands[i].const_value);
     depends |= w->kind[n->operands[i]] != SAMPLES_NONE;
     mixed |= w->kind[n->operands[i]] == SAMPLES_MIXED &&
              operands[i].type.layout.at[0].kind == PLACE_REPLICATE; /* of an error before */
   }
   if (!depends) return;
-  InferResult *out = ARENA_NEW(w->s->arena, InferResult);
+  InferResult *out = &w->out;
   if (!mixed)
     infer_node(w->s->arena, n->op, operands, n->noperands, more_rows(w, n), n->nattrs, out);
   mixed |= out->status != INFER_OK;
