@@ -14,17 +14,23 @@ typedef struct Check {
   IdMap seen; /* hash of a node and its types -> whether it has gradients */
 } Check;
 
-static uint64_t hash_type(const TensorType *t, uint64_t h) {
+/* Of a mesh only its dims count. */
+static uint64_t hash_type(PlanCache *plans, const TensorType *t, uint64_t h) {
+  const Mesh *mesh = t->mesh ? plan_cache_alike(plans, t->mesh) : NULL;
   h = hash_bytes(&t->dtype, sizeof t->dtype, h + t->rank);
   h = hash_bytes(t->shape, t->rank * sizeof *t->shape, h);
-  h = hash_bytes(&t->mesh, sizeof t->mesh, h);
+  h = hash_bytes(&mesh, sizeof mesh, h);
   return hash_bytes(&t->layout, sizeof t->layout, h);
 }
 
 /* Equal for nodes that have equal gradients. */
 static uint64_t hash_node(const Check *c, const Node *n) {
   const Graph *g = c->d.g;
-  uint64_t h = attrs_hash(n->attrs, n->nattrs, hash_bytes(&n->op, sizeof n->op, 1));
+  uint64_t h = hash_bytes(&n->op, sizeof n->op, n->nattrs);
+  for (uint32_t i = 0; i < n->nattrs; i++) {
+    bool typed = attr_kind(n->attrs[i].key) == ATTR_KIND_TYPE;
+    h = typed ? hash_type(c->d.plans, n->attrs[i].as.type, h) : attrs_hash(&n->attrs[i], 1, h);
+  }
   for (uint32_t i = 0; i < n->noperands; i++) {
     ValueId v = n->operands[i];
     double value = 0;
@@ -32,14 +38,16 @@ static uint64_t hash_node(const Check *c, const Node *n) {
     while (n->operands[same] != v) same++;
     struct {
       double value;
-      uint32_t constant, active, same, zero;
-    } about = {0, value_const(g, v, &value), c->d.active[v], same, 0};
+      uint32_t constant, active, same, moves;
+    } about = {0, value_const(g, v, &value), c->d.active[v], same, false};
+    about.moves = n->nresults && value_type(g, v)->mesh != value_type(g, n->first_result)->mesh;
     about.value = value;
-    h = hash_type(value_type(g, v), hash_bytes(&about, sizeof about, h));
+    h = hash_type(c->d.plans, value_type(g, v), hash_bytes(&about, sizeof about, h));
   }
   for (uint32_t r = 0; r < n->nresults; r++) {
     bool active = c->d.active[node_result(n, r)];
-    h = hash_type(value_type(g, node_result(n, r)), hash_bytes(&active, sizeof active, h));
+    h = hash_type(c->d.plans, value_type(g, node_result(n, r)),
+                  hash_bytes(&active, sizeof active, h));
   }
   return h;
 }

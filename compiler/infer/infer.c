@@ -289,3 +289,8 @@ void infer_node(Arena *arena, Op op, const Operand *operands, uint32_t noperands
   if (noperands) memcpy(s->operands, operands, noperands * sizeof *operands);
   find_fixes(s);
 }
+
+bool infer_allows(Arena *arena, Op op, const Operand *operands, uint32_t noperands,
+                  const Attr *attrs, uint32_t nattrs, InferResult *out) {
+  return infer_rules(arena, op, operands, noperands, attrs, nattrs, false, out);
+}

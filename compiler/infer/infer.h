@@ -52,6 +52,10 @@ typedef struct InferResult {
 void infer_node(Arena *arena, Op op, const Operand *operands, uint32_t noperands, const Attr *attrs,
                 uint32_t nattrs, InferResult *out);
 
+/* The same without a word about an error: true when there is a row. `out` has the results then. */
+bool infer_allows(Arena *arena, Op op, const Operand *operands, uint32_t noperands,
+                  const Attr *attrs, uint32_t nattrs, InferResult *out);
+
 /* Builds a node in `g`: infers, inserts implicit slices, adds. Attributes are made canonical first:
  * dims counted from 0, lists of dims sorted and complete, defaults and -1 extents filled in, so
  * that later passes read them as they are. On error emits the diagnostic (with fix candidates) to

@@ -86,8 +86,7 @@ static bool groups_together(Arena *scratch, const Node *n, const TensorType *typ
   Operand operands[MAX_OPERANDS] = {{.is_const = false}};
   InferResult result;
   for (uint32_t i = 0; i < n->noperands; i++) operands[i].type = types[i];
-  infer_node(scratch, OP_ATTENTION, operands, n->noperands, n->attrs, n->nattrs, &result);
-  return result.status == INFER_OK;
+  return infer_allows(scratch, OP_ATTENTION, operands, n->noperands, n->attrs, n->nattrs, &result);
 }
 
 /* What a reader of this stage wants to know of a ring: "ring_cp: k and v sent on 3 times, 1.5 MiB

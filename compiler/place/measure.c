@@ -155,14 +155,70 @@ static int64_t overlap(Span1 a, Span1 b) {
   return hi > lo ? hi - lo : 0;
 }
 
-/* Walks all devices of the problem: those that own one piece come one after the other. */
-static Traffic walk(const Problem *p) {
+/* Two numbers of a device or a piece, each pair once where that is seen soon. */
+typedef struct Pair {
+  int64_t a, b;
+} Pair;
+typedef struct PairList {
+  Pair *data;
+  uint32_t len;
+} PairList;
+
+static void add_pair(PairList *l, int64_t a, int64_t b) {
+  enum { LOOK_BACK = 64 };
+  uint32_t first = l->len > LOOK_BACK ? l->len - LOOK_BACK : 0;
+  for (uint32_t i = l->len; i-- > first;)
+    if (l->data[i].a == a && l->data[i].b == b) return;
+  l->data[l->len++] = (Pair){a, b};
+}
+
+/* Dims that share no axis change independently: what a device needs, has and sends is the product
+ * of what it is in each such part of the problem. */
+typedef struct Part {
+  uint32_t dims, axes; /* bit sets */
+  int64_t devices;
+  PairList needs;  /* per device: elements needed, those of them that it has */
+  PairList pieces; /* per piece: its elements, those its owners need themselves */
+} Part;
+
+static uint32_t axes_of(const DimCut *c) {
+  uint32_t axes = 0;
+  for (uint32_t i = 0; i < c->nfrom; i++) axes |= 1u << c->from[i];
+  for (uint32_t i = 0; i < c->nto; i++) axes |= 1u << c->to[i];
+  return axes;
+}
+
+static uint32_t find_parts(const Problem *p, Part *parts) {
+  uint32_t n = 0;
+  for (uint32_t d = 0; d < p->ndims; d++) {
+    Part joined = {.dims = 1u << d, .axes = axes_of(&p->dims[d])};
+    for (uint32_t i = 0; i < n;) {
+      if (!(parts[i].axes & joined.axes)) {
+        i++;
+        continue;
+      }
+      joined.dims |= parts[i].dims;
+      joined.axes |= parts[i].axes;
+      parts[i] = parts[--n];
+    }
+    parts[n++] = joined;
+  }
+  for (uint32_t i = 0; i < n; i++) parts[i].devices = measure_ways(p->mesh, parts[i].axes);
+  return n;
+}
+
+/* Walks all devices of a part: those that own one piece come one after the other. */
+static void walk(const Problem *p, Part *part) {
   int64_t coord[DTM_MAX_AXES] = {0}, part_from[DTM_MAX_DIMS] = {0}, part_to[DTM_MAX_DIMS] = {0};
   /* How far one step along an axis moves in the parts of the dims it cuts. */
-  int64_t step_from[DTM_MAX_AXES] = {0}, step_to[DTM_MAX_AXES] = {0};
-  uint32_t dim_from[DTM_MAX_AXES] = {0}, dim_to[DTM_MAX_AXES] = {0};
+  int64_t step_from[DTM_MAX_AXES] = {0}, step_to[DTM_MAX_AXES] = {0}, replicas = 1;
+  uint32_t dim_from[DTM_MAX_AXES] = {0}, dim_to[DTM_MAX_AXES] = {0}, naxes = 0;
+  uint8_t axes[DTM_MAX_AXES], dims[DTM_MAX_DIMS];
+  uint32_t ndims = 0;
   for (uint32_t d = 0; d < p->ndims; d++) {
     const DimCut *c = &p->dims[d];
+    if (!(part->dims >> d & 1)) continue;
+    dims[ndims++] = (uint8_t)d;
     int64_t step = 1;
     for (uint32_t i = c->nfrom; i-- > 0; step *= p->mesh->size[c->from[i]]) {
       step_from[c->from[i]] = step;
@@ -174,27 +230,30 @@ static Traffic walk(const Problem *p) {
       dim_to[c->to[i]] = d;
     }
   }
-  Traffic worst = {0, 0};
+  for (uint32_t i = 0; i < p->naxes; i++) {
+    if (!(part->axes >> p->axes[i] & 1)) continue;
+    axes[naxes++] = p->axes[i];
+    if (i >= p->nowner) replicas *= p->mesh->size[p->axes[i]];
+  }
   int64_t kept = 0; /* of one piece, what its owners need themselves */
   for (int64_t replica = 0;;) {
     int64_t need = 1, both = 1, piece = 1;
-    for (uint32_t d = 0; d < p->ndims; d++) {
-      Span1 own = p->dims[d].from_spans[part_from[d]], want = p->dims[d].to_spans[part_to[d]];
+    for (uint32_t k = 0; k < ndims; k++) {
+      const DimCut *c = &p->dims[dims[k]];
+      Span1 own = c->from_spans[part_from[dims[k]]], want = c->to_spans[part_to[dims[k]]];
       need *= want.length;
       piece *= own.length;
       both *= overlap(own, want);
     }
-    if (need - both > worst.received) worst.received = need - both;
+    add_pair(&part->needs, need, both);
     kept += both;
-    if (++replica == p->replicas) {
-      int64_t sent = (p->echoes * piece - kept) * p->factor;
-      sent = (sent + p->replicas - 1) / p->replicas;
-      if (sent > worst.sent) worst.sent = sent;
+    if (++replica == replicas) {
+      add_pair(&part->pieces, piece, kept);
       replica = kept = 0;
     }
-    uint32_t i = p->naxes;
+    uint32_t i = naxes;
     for (; i > 0; i--) {
-      uint8_t a = p->axes[i - 1];
+      uint8_t a = axes[i - 1];
       bool wrap = ++coord[a] == p->mesh->size[a];
       if (wrap) coord[a] = 0;
       int64_t by = wrap ? 1 - p->mesh->size[a] : 1;
@@ -204,7 +263,25 @@ static Traffic walk(const Problem *p) {
     }
     if (i == 0) break;
   }
-  return worst;
+}
+
+/* The worst device of all combinations of what there is in each part. */
+static void combine(const Problem *p, const Part *parts, uint32_t n, Pair need, Pair piece,
+                    Traffic *worst) {
+  if (n == 0) {
+    if (need.a - need.b > worst->received) worst->received = need.a - need.b;
+    int64_t sent = (p->echoes * piece.a - piece.b) * p->factor;
+    sent = (sent + p->replicas - 1) / p->replicas;
+    if (sent > worst->sent) worst->sent = sent;
+    return;
+  }
+  uint32_t most = parts->needs.len > parts->pieces.len ? parts->needs.len : parts->pieces.len;
+  for (uint32_t i = 0; i < most; i++) {
+    Pair x = parts->needs.data[i < parts->needs.len ? i : 0];
+    Pair y = parts->pieces.data[i < parts->pieces.len ? i : 0];
+    combine(p, parts + 1, n - 1, (Pair){need.a * x.a, need.b * x.b},
+            (Pair){piece.a * y.a, piece.b * y.b}, worst);
+  }
 }
 
 Traffic measure_exchange(const TensorType *from, const TensorType *to) {
@@ -216,10 +293,16 @@ Traffic measure_exchange(const TensorType *from, const TensorType *to) {
     nspans += p.dims[d].from_ways + p.dims[d].to_ways;
     combinations *= p.dims[d].nextents;
   }
+  Part parts[DTM_MAX_DIMS];
+  uint32_t nparts = find_parts(&p, parts);
+  int64_t npairs = 0;
+  for (uint32_t i = 0; i < nparts; i++) npairs += 2 * parts[i].devices;
   Arena scratch;
   arena_init(&scratch);
   Span1 few[STACK_SPANS], *spans = few;
+  Pair few_pairs[STACK_SPANS], *pairs = few_pairs;
   if (nspans > STACK_SPANS) spans = ARENA_ARRAY(&scratch, Span1, nspans);
+  if (npairs > STACK_SPANS) pairs = ARENA_ARRAY(&scratch, Pair, npairs);
   Traffic worst = {0, 0};
   for (int64_t k = 0; k < combinations; k++) {
     int64_t rest = k;
@@ -233,9 +316,14 @@ Traffic measure_exchange(const TensorType *from, const TensorType *to) {
       c->to_spans = next;
       list_spans(p.mesh, c->to, c->nto, whole, &next);
     }
-    Traffic t = walk(&p);
-    if (t.received > worst.received) worst.received = t.received;
-    if (t.sent > worst.sent) worst.sent = t.sent;
+    Pair *free_pairs = pairs;
+    for (uint32_t i = 0; i < nparts; i++) {
+      parts[i].needs = (PairList){free_pairs, 0};
+      parts[i].pieces = (PairList){free_pairs + parts[i].devices, 0};
+      free_pairs += 2 * parts[i].devices;
+      walk(&p, &parts[i]);
+    }
+    combine(&p, parts, nparts, (Pair){1, 1}, (Pair){1, 1}, &worst);
   }
   arena_free(&scratch);
   worst.received *= p.factor;
@@ -261,6 +349,7 @@ Traffic measure_all_reduce(const TensorType *from, uint32_t axes) {
 }
 
 bool place_send_is_local(const TensorType *from, const TensorType *to) {
+  if (mesh_find(from->mesh, mesh_rank(to->mesh, 0)) < 0) return false;
   Arena scratch;
   arena_init(&scratch);
   int64_t last = mesh_last_rank(from->mesh);

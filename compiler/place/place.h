@@ -68,6 +68,10 @@ bool plan_cache_set_topology(PlanCache *cache, const char *text, const char **er
 /* What plans from types on this mesh are costed by. */
 const Topology *plan_cache_topology(PlanCache *cache, const Mesh *mesh);
 
+/* Of the meshes with the same dims that were asked for, the first: between two of its types the
+ * same happens. */
+const Mesh *plan_cache_alike(PlanCache *cache, const Mesh *mesh);
+
 /* Cheapest plan from `from` to `to` (same dtype, shape; same mesh unless a mesh transfer). Partial
  * in the target that the source lacks is honoured (fill). Never NULL. NULL topology = that of the
  * cache. */

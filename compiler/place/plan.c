@@ -310,7 +310,8 @@ struct PlanCache {
   Arena *arena;
   const char *text; /* as topology_parse reads it; NULL = the default */
   VEC(MeshTopology *) topologies;
-  IdMap first; /* hash -> index of the newest entry with it */
+  VEC(const Mesh *) alike; /* of meshes with the same dims the first */
+  IdMap first;             /* hash -> index of the newest entry with it */
   struct PlanEntry {
     TensorType from, to;
     Topology topology;
@@ -347,6 +348,28 @@ const Topology *plan_cache_topology(PlanCache *cache, const Mesh *mesh) {
   return &t->topology;
 }
 
+const Mesh *plan_cache_alike(PlanCache *cache, const Mesh *mesh) {
+  for (uint32_t i = 0; i < cache->alike.len; i++)
+    if (mesh_alike(cache->alike.data[i], mesh)) return cache->alike.data[i];
+  VEC_PUSH(cache->arena, &cache->alike, mesh);
+  return mesh;
+}
+
+/* What happens within a mesh depends on its dims, not on its ranks: stages of a pipeline share
+ * their plans. */
+static void plan_alike(PlanCache *cache, const TensorType *from, const TensorType *to,
+                       const Topology *topology, RedistributePlan *out) {
+  const Mesh *mesh = from->mesh == to->mesh ? plan_cache_alike(cache, from->mesh) : from->mesh;
+  if (mesh == from->mesh) {
+    plan_pair(cache->arena, from, to, topology, out);
+    return;
+  }
+  TensorType there = *from, goal = *to;
+  there.mesh = goal.mesh = mesh;
+  *out = *place_plan(cache, &there, &goal, topology);
+  for (uint32_t i = 0; i < out->nsteps; i++) out->steps[i].to.mesh = from->mesh;
+}
+
 static uint64_t hash_type(const TensorType *t, uint64_t seed) {
   seed = hash_bytes(&t->dtype, sizeof t->dtype, seed);
   seed = hash_bytes(t->shape, sizeof(int64_t) * t->rank, seed + t->rank);
@@ -371,7 +394,8 @@ const RedistributePlan *place_plan(PlanCache *cache, const TensorType *from, con
   e->to = *to;
   e->topology = *topology;
   e->next = newest;
-  plan_pair(cache->arena, from, to, topology, &e->plan);
+  plan_alike(cache, from, to, topology, &e->plan);
+  if (id_map_get(&cache->first, hash, &found)) e->next = found + 1; /* made on the way here */
   if (cache->len == cache->cap) {
     uint32_t cap = cache->cap ? 2 * cache->cap : 64;
     cache->entries = arena_grow(cache->arena, cache->entries, cache->cap * sizeof *cache->entries,

@@ -95,9 +95,8 @@ static void look(Samples *w, const Node *n) {
   }
   if (!depends) return;
   InferResult *out = &w->out;
-  if (!mixed)
-    infer_node(w->s->arena, n->op, operands, n->noperands, more_rows(w, n), n->nattrs, out);
-  mixed |= out->status != INFER_OK;
+  mixed = mixed || !infer_allows(w->s->arena, n->op, operands, n->noperands, more_rows(w, n),
+                                 n->nattrs, out);
   for (uint32_t k = 0; k < n->nresults; k++) {
     ValueId v = node_result(n, k);
     if (!mixed) w->type[v] = out->results[k];

@@ -37,10 +37,11 @@ typedef struct Ring {
 /* The mesh on which blocks have gone `step` ranks on. One name is one mesh. */
 static const Mesh *turned(const Ring *r, const Mesh *mesh, int64_t step) {
   if (step == 0) return mesh;
-  const Mesh *m = mesh_turn(r->l->arena, mesh, r->axis, step);
+  const char *name = mesh_turn_name(r->l->arena, mesh, r->axis, step);
   MeshList *known = r->l->meshes;
   for (uint32_t i = 0; i < known->len; i++)
-    if (strcmp(known->data[i]->name, m->name) == 0) return known->data[i];
+    if (strcmp(known->data[i]->name, name) == 0) return known->data[i];
+  const Mesh *m = mesh_turn(r->l->arena, mesh, r->axis, step);
   VEC_PUSH(r->l->arena, known, m);
   return m;
 }

@@ -80,6 +80,14 @@ bool mesh_same(const Mesh *a, const Mesh *b) {
   return true;
 }
 
+bool mesh_alike(const Mesh *a, const Mesh *b) {
+  if (a == b) return true;
+  bool alike = a->naxes == b->naxes;
+  for (uint32_t i = 0; alike && i < a->naxes; i++)
+    alike = a->axis[i] == b->axis[i] && a->size[i] == b->size[i];
+  return alike;
+}
+
 Mesh *mesh_unbind(Arena *arena, const Mesh *mesh, int axis, int64_t i) {
   Mesh *sub = ARENA_NEW(arena, Mesh);
   sub->name =
@@ -102,11 +110,14 @@ Mesh *mesh_unbind(Arena *arena, const Mesh *mesh, int axis, int64_t i) {
   return sub;
 }
 
+const char *mesh_turn_name(Arena *arena, const Mesh *mesh, int axis, int64_t by) {
+  return arena_printf(arena, "%s.turn(\"%s\", %lld)", mesh->name, mesh->axis[axis], (long long)by);
+}
+
 Mesh *mesh_turn(Arena *arena, const Mesh *mesh, int axis, int64_t by) {
   Mesh *sub = ARENA_NEW(arena, Mesh);
   *sub = *mesh;
-  sub->name =
-      arena_printf(arena, "%s.turn(\"%s\", %lld)", mesh->name, mesh->axis[axis], (long long)by);
+  sub->name = mesh_turn_name(arena, mesh, axis, by);
   sub->sub = true;
   int64_t *ranks = ARENA_ARRAY(arena, int64_t, mesh->nranks);
   for (int64_t p = 0; p < mesh->nranks; p++) {

@@ -44,12 +44,16 @@ int64_t mesh_last_rank(const Mesh *mesh);
 /* `b` can stand for `a`: the same ranks in the same order, the same axes but for size-1 ones, and b
  * knows every name of a. */
 bool mesh_same(const Mesh *a, const Mesh *b);
+/* Dims of the same names and sizes in the same order, on whatever ranks. */
+bool mesh_alike(const Mesh *a, const Mesh *b);
 /* Sub-mesh i of the dim `axis` (that dim removed, the others kept). */
 Mesh *mesh_unbind(Arena *arena, const Mesh *mesh, int axis, int64_t i);
 /* The same ranks, each `by` places further along the axis: what stands at coordinate i of the
  * result is at coordinate (i + by) mod size of `mesh`. A value on it is one whose blocks went round
  * a ring that far. */
 Mesh *mesh_turn(Arena *arena, const Mesh *mesh, int axis, int64_t by);
+/* Its name. */
+const char *mesh_turn_name(Arena *arena, const Mesh *mesh, int axis, int64_t by);
 /* The axes of the bit set, in their order, then all others as the unnamed one. */
 Mesh *mesh_keep(Arena *arena, const Mesh *mesh, uint32_t axes);
 /* The `n` >= 1 axes as one named `name` in the place of the first of the list; its coordinates
