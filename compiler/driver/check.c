@@ -11,7 +11,6 @@
 #include "place/expand.h"
 #include "place/store.h"
 #include "spmd/pipeline.h"
-#include "spmd/spmd.h"
 
 static bool reported(const DiagSink *sink, const Diag *d) {
   for (uint32_t i = 0; i < sink->diags.len; i++) {
@@ -51,21 +50,31 @@ static void check_gradients(Session *s, Program *program, DiagSink *sink) {
   if (sink->errors || !compute_run(program, sink)) return;
   expand_run(program);
   store_run(program);
-  const RunSettings *train = &program->block[BLOCK_TRAIN].settings;
-  if (train->microbatches <= 1 && !train->schedule) {
-    autodiff_check(program, session_plans(s), sink);
-    return;
-  }
-  if (autodiff_run(program, session_plans(s), sink) && !spmd_run(program, session_plans(s)))
-    pipeline_cut(program, sink);
+  if (autodiff_check(program, session_plans(s), sink)) pipeline_check(program, sink);
+}
+
+/* Each elaboration has memory of its own: of the first one nothing but diagnostics is left when the
+ * second begins. */
+static void check_hidden(Session *s, SemaOptions *sema, const char *dims) {
+  DiagSink hidden;
+  Arena arena;
+  arena_init(&arena);
+  diag_init(&hidden, &s->arena, &s->sources);
+  sema->assume_two = true;
+  sema->config = NULL;
+  check_gradients(s, sema_run(sema, &arena, &s->names, &s->sources, &hidden), &hidden);
+  warn_hidden(s, &hidden, dims);
+  arena_free(&arena);
 }
 
 static bool check_one(Session *s, const char *path, const char *mesh) {
   SemaOptions sema;
   ConfigList config = {0};
   if (!session_sema_options(s, path, mesh, &sema)) return false;
+  Arena arena;
+  arena_init(&arena);
   sema.config = &config;
-  Program *program = sema_run(&sema, &s->arena, &s->names, &s->sources, &s->sink);
+  Program *program = sema_run(&sema, &arena, &s->names, &s->sources, &s->sink);
   fixes_verify(s, &sema);
   if (option_given(&s->options, OPT_PRINT_CONFIG)) {
     StrBuf sb;
@@ -75,14 +84,8 @@ static bool check_one(Session *s, const char *path, const char *mesh) {
   }
   const char *dims = unit_dims(s, program->world);
   check_gradients(s, program, &s->sink);
-  if (!dims || s->sink.errors) return true;
-  DiagSink hidden;
-  diag_init(&hidden, &s->arena, &s->sources);
-  sema.assume_two = true;
-  sema.config = NULL;
-  program = sema_run(&sema, &s->arena, &s->names, &s->sources, &hidden);
-  check_gradients(s, program, &hidden);
-  warn_hidden(s, &hidden, dims);
+  arena_free(&arena);
+  if (dims && !s->sink.errors) check_hidden(s, &sema, dims);
   return true;
 }
 

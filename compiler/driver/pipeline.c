@@ -122,11 +122,11 @@ static void print_program(Compilation *c) {
 }
 
 static void print_schedule(Compilation *c) {
-  pipeline_print(&c->emitted, c->program);
+  pipeline_print(&c->emitted, c->program, c->plan->stages);
 }
 
 static void print_pipeline(Compilation *c) {
-  pipeline_draw(&c->emitted, c->program);
+  pipeline_draw(&c->emitted, c->program, c->plan->stages);
 }
 
 static void print_fused(Compilation *c) {
@@ -217,7 +217,7 @@ typedef struct Pass {
   Stage to;
   bool (*run)(Compilation *);           /* NULL: the stage is another view of what is there */
   const char *(*verify)(Compilation *); /* NULL or what is wrong with the result */
-  void (*print)(Compilation *);
+  void (*print)(Compilation *); /* NULL: the stage is printed by a later pass to it, if at all */
 } Pass;
 
 static const Pass passes[] = {
@@ -225,12 +225,13 @@ static const Pass passes[] = {
     {"expand", count_nodes, STAGE_EXPLICIT, run_expand, verify_explicit, print_program},
     {"autodiff", count_nodes, STAGE_GRAD, run_autodiff, verify_grad, print_program},
     {"spmd", count_nodes, STAGE_LOCAL, run_spmd, verify_local, print_program},
-    {"schedule", count_nodes, STAGE_SCHEDULE, run_pipeline, verify_local, print_schedule},
-    {"pipeline", count_nodes, STAGE_PIPELINE, NULL, NULL, print_pipeline},
+    {"segments", count_nodes, STAGE_FUSED, run_pipeline, verify_local, NULL},
     {"fuse", count_groups, STAGE_FUSED, run_fuse, verify_fused, print_fused},
     {"kernels", count_kernels, STAGE_KERNEL, NULL, NULL, print_kernels},
     {"plan", count_groups, STAGE_PLAN, run_plan, NULL, print_plan},
     {"memory", count_groups, STAGE_MEMORY, NULL, NULL, print_memory},
+    {"schedule", count_groups, STAGE_SCHEDULE, NULL, NULL, print_schedule},
+    {"pipeline", count_groups, STAGE_PIPELINE, NULL, NULL, print_pipeline},
     {"llvm", count_kernels, STAGE_LLVM, NULL, NULL, print_llvm},
     {"asm", count_kernels, STAGE_ASM, NULL, NULL, print_asm},
     {"codegen", count_kernels, STAGE_OBJECT, run_codegen, NULL, NULL},
@@ -275,7 +276,7 @@ bool pipeline_run(Compilation *c, Stage last) {
     if (!ok || s->sink.errors) return false;
     const char *fault = verify && p->verify ? p->verify(c) : NULL;
     if (fault) internal_error(p->name, fault);
-    if (c->emit[p->to]) p->print(c);
+    if (c->emit[p->to] && p->print) p->print(c);
   }
   return s->sink.errors == 0;
 }

@@ -15,12 +15,12 @@
   X(EXPLICIT, "explicit", "all communication is a node")                                           \
   X(GRAD, "grad", "with backward pass and optimizer")                                              \
   X(LOCAL, "local", "what one rank does, with collectives")                                        \
-  X(SCHEDULE, "schedule", "what each stage of a pipeline does, in order")                          \
-  X(PIPELINE, "pipeline", "the schedule over time, as SVG")                                        \
   X(FUSED, "fused", "groups of nodes")                                                             \
   X(KERNEL, "kernel", "loop IR of each distinct kernel")                                           \
   X(PLAN, "plan", "buffers and actions in order")                                                  \
   X(MEMORY, "memory", "the arena over time, as SVG")                                               \
+  X(SCHEDULE, "schedule", "what each stage of a pipeline does, in order")                          \
+  X(PIPELINE, "pipeline", "the schedule over time, as SVG")                                        \
   X(LLVM, "llvm", "LLVM IR of the kernels")                                                        \
   X(ASM, "asm", "machine code of the kernels as text")                                             \
   X(OBJECT, "object", "object file")                                                               \

@@ -40,6 +40,40 @@ static uint64_t place_variables(Arena *arena, const Program *program, const Rank
   return top;
 }
 
+static void raise(uint64_t *top, uint64_t end) {
+  if (end > *top) *top = end;
+}
+
+/* What stages need besides buffers. */
+static void measure_variables(Arena *arena, const Program *program, const RankSets *sets,
+                              const uint64_t *offset, Plan *plan) {
+  const Pipeline *p = program->block[BLOCK_TRAIN].pipeline;
+  if (!p) return;
+  plan->stages = ARENA_ARRAY(arena, StageMemory, p->stages.len);
+  for (uint32_t s = 0; s < p->stages.len; s++) {
+    uint64_t ranks = rank_set(sets, p->stages.data[s].mesh), *top = &plan->stages[s].arena;
+    *top = ABI_STEP_BYTES;
+    for (uint32_t i = 0; i < program->vars.len; i++)
+      if (rank_set(sets, program->vars.data[i].type.mesh) & ranks)
+        raise(top, offset[i] + (uint64_t)type_local_bytes(&program->vars.data[i].type));
+  }
+}
+
+/* What they need of a block's buffers. */
+static void measure_stages(const PlanBlock *b, Plan *plan) {
+  const Pipeline *p = b->program->block[BLOCK_TRAIN].pipeline;
+  for (uint32_t s = 0; p && s < p->stages.len; s++) {
+    uint64_t ranks = rank_set(b->sets, p->stages.data[s].mesh);
+    for (uint32_t v = 1; v < b->fused->values.len; v++) {
+      const Storage *x = &b->storage[v];
+      if (x->parent != v || x->first == NOWHERE || x->var || x->step || !(x->ranks & ranks))
+        continue;
+      raise(&plan->stages[s].arena, x->offset + storage_bytes(x));
+      if (x->slots && !x->outbox) plan->stages[s].kept += storage_bytes(x);
+    }
+  }
+}
+
 static void emit_variables(ImageWriter *w, const Program *program, const uint64_t *offset) {
   for (uint32_t i = 0; i < program->vars.len; i++) {
     const Var *v = &program->vars.data[i];
@@ -74,6 +108,7 @@ Plan *plan_run(Arena *arena, const Program *program, FusedProgram *const fused[B
   if (pipeline) plan->persistent_size += aligned(pipeline->channels.len * ABI_CHANNEL_BYTES);
   plan->arena_size = plan->persistent_size;
   emit_variables(&w, program, offset);
+  measure_variables(arena, program, &sets, offset, plan);
   for (BlockKind i = BLOCK_INIT; i < BLOCK_COUNT; i++) {
     if (!fused[i]) continue;
     PlanBlock b = {.arena = arena, .program = program, .fused = fused[i], .sets = &sets};
@@ -84,6 +119,7 @@ Plan *plan_run(Arena *arena, const Program *program, FusedProgram *const fused[B
     block_find_buckets(&b);
     block_find_begins(&b);
     block_place(&b, plan->persistent_size, offset, options->reuse);
+    measure_stages(&b, plan);
     block_emit(&b, &w, i, offset, &plan->blocks[i]);
     block_list_buffers(&b, plan->persistent_size, &plan->blocks[i]);
     uint64_t end = plan->persistent_size + b.height;

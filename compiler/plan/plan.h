@@ -9,6 +9,7 @@
 
 #include "fuse/fuse.h"
 #include "ir/graph.h"
+#include "spmd/pipeline.h"
 
 /* A buffer of a block; columns count what is executed, views and reads of variables not counted. */
 typedef struct PlanBuffer {
@@ -36,6 +37,7 @@ typedef struct Plan {
   uint64_t arena_size, persistent_size;
   uint64_t variables[VAR_COUNT]; /* bytes per VarKind, of the rank with the most */
   PlanReport blocks[BLOCK_COUNT];
+  StageMemory *stages; /* of train's pipeline, per stage; NULL without one */
 } Plan;
 
 typedef struct PlanOptions {

@@ -71,14 +71,25 @@ typedef struct Pipeline {
  * errors. */
 bool pipeline_cut(Program *program, DiagSink *sink);
 
+/* For `dtmc check`, of a program of stage explicit: what pipeline_cut would find in its forward
+ * pass, and whether its schedule comes to its end, with the channels back that gradients will take.
+ * Changes nothing. */
+bool pipeline_check(const Program *program, DiagSink *sink);
+
+/* What the ranks of one stage need, in bytes per rank, known once memory is planned. */
+typedef struct StageMemory {
+  uint64_t kept;  /* all blocks of values that live from one part of a micro-batch to another */
+  uint64_t arena; /* with variables and all other buffers: how far the rank's arena is used */
+} StageMemory;
+
 /* "F0.1", "B2": kind and chunk, as a table writes them, with a micro-batch number. */
 void entry_print(StrBuf *out, const Pipeline *p, Entry e);
 /* The number of a segment; 0 = there is none. */
 uint32_t pipeline_segment(const Pipeline *p, SegmentKind kind, uint32_t stage, uint32_t chunk);
-/* Text of --emit=schedule. */
-void pipeline_print(StrBuf *out, const Program *program);
+/* Text of --emit=schedule; `memory` per stage. */
+void pipeline_print(StrBuf *out, const Program *program, const StageMemory *memory);
 /* The same as a drawing: one SVG document. */
-void pipeline_draw(StrBuf *out, const Program *program);
+void pipeline_draw(StrBuf *out, const Program *program, const StageMemory *memory);
 
 /* --- inside (segment.c, schedule.c, proof.c) ----------------------------------------------------
  */

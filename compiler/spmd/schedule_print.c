@@ -66,7 +66,7 @@ static void print_channels(StrBuf *out, const Program *program, const Pipeline *
   }
 }
 
-void pipeline_print(StrBuf *out, const Program *program) {
+void pipeline_print(StrBuf *out, const Program *program, const StageMemory *memory) {
   const Pipeline *p = program->block[BLOCK_TRAIN].pipeline;
   if (!p) {
     strbuf_puts(out, "no pipeline: train has neither microbatches nor a schedule\n");
@@ -79,8 +79,10 @@ void pipeline_print(StrBuf *out, const Program *program) {
   print_channels(out, program, p, &scratch);
   for (uint32_t s = 0; s < p->stages.len; s++) {
     const PipeStage *stage = &p->stages.data[s];
-    strbuf_printf(out, "stage %" PRIu32 " on %s, at most %" PRIu32 " under way:", s,
-                  stage->mesh->name, under_way(p, s));
+    strbuf_printf(out,
+                  "stage %" PRIu32 " on %s, at most %" PRIu32 " under way; bytes per rank: %" PRIu64
+                  " kept between parts, %" PRIu64 " arena:",
+                  s, stage->mesh->name, under_way(p, s), memory[s].kept, memory[s].arena);
     for (uint32_t i = 0; i < stage->entries.len; i++) {
       strbuf_putc(out, ' ');
       entry_print(out, p, stage->entries.data[i]);
@@ -93,7 +95,16 @@ void pipeline_print(StrBuf *out, const Program *program) {
 /* --- drawing ------------------------------------------------------------------------------------
  */
 
-enum { LEFT = 84, TOP = 64, ROW = 34, TALL = 28, BELOW = 46, LEAST_UNIT = 8, MOST_WIDE = 1500 };
+enum {
+  LEFT = 84,
+  TOP = 64,
+  ROW = 34,
+  TALL = 28,
+  BELOW = 46,
+  RIGHT = 180,
+  LEAST_UNIT = 8,
+  MOST_WIDE = 1500
+};
 
 static const char style[] =
     "<style>\n"
@@ -154,7 +165,7 @@ static void put_legend(StrBuf *out, const Pipeline *p, double y) {
   }
 }
 
-void pipeline_draw(StrBuf *out, const Program *program) {
+void pipeline_draw(StrBuf *out, const Program *program, const StageMemory *memory) {
   const Pipeline *p = program->block[BLOCK_TRAIN].pipeline;
   if (!p) return;
   Arena scratch;
@@ -163,7 +174,7 @@ void pipeline_draw(StrBuf *out, const Program *program) {
   uint32_t length = facts.line.length ? facts.line.length : 1;
   double unit = (double)MOST_WIDE / length;
   unit = unit > 36 ? 36 : unit < LEAST_UNIT ? LEAST_UNIT : unit;
-  double wide = LEFT + length * unit + 20, tall = TOP + p->stages.len * ROW + BELOW;
+  double wide = LEFT + length * unit + RIGHT, tall = TOP + p->stages.len * ROW + BELOW;
   if (wide < 640) wide = 640;
   strbuf_printf(
       out,
@@ -171,7 +182,8 @@ void pipeline_draw(StrBuf *out, const Program *program) {
       "height=\"%.0f\">\n%s<rect class=\"p\" width=\"100%%\" height=\"100%%\"/>\n",
       wide, tall, wide, tall, style);
   put_text(out, LEFT, 26, "h", "%s", title(&scratch, p));
-  put_text(out, LEFT, 46, "d", "%s", bubble_text(&scratch, p, &facts));
+  put_text(out, LEFT, 46, "d", "%s; right: kept between parts, arena, per rank",
+           bubble_text(&scratch, p, &facts));
   for (uint32_t s = 0; s < p->stages.len; s++) {
     const EntryList *list = &p->stages.data[s].entries;
     double y = TOP + s * ROW;
@@ -180,6 +192,9 @@ void pipeline_draw(StrBuf *out, const Program *program) {
                   LEFT, y, length * unit, TALL);
     for (uint32_t i = 0; i < list->len; i++)
       put_entry(out, p, list->data[i], facts.line.begin[s][i], y, unit);
+    put_text(out, LEFT + length * unit + 8, y + TALL / 2 + 4, "d", "%s, %s",
+             bytes_print(&scratch, (int64_t)memory[s].kept),
+             bytes_print(&scratch, (int64_t)memory[s].arena));
   }
   put_legend(out, p, TOP + p->stages.len * ROW + 22);
   strbuf_puts(out, "</svg>\n");

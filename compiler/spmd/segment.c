@@ -69,6 +69,25 @@ static bool fail(Cutter *c, Span span, const char *reason, const char *help) {
   return false;
 }
 
+static bool on_several(Cutter *c, Span span, const Mesh *mesh) {
+  return fail(c, span,
+              arena_printf(c->scratch,
+                           "its value depends on data and lies on %s, the ranks of several stages",
+                           mesh->name),
+              "move it to a stage with redistribute(mesh = ...) before it is used, or put the data "
+              "there");
+}
+
+static bool is_printed(Cutter *c, Span span) {
+  return fail(c, span, "it is printed for each micro-batch, of which several are under way",
+              "print it in eval or infer, or make it a metric");
+}
+
+static bool is_assigned(Cutter *c, Span span) {
+  return fail(c, span, "it assigns what depends on a micro-batch to a variable",
+              "train without micro-batches");
+}
+
 static bool check_places(Cutter *c) {
   for (NodeId id = 1; id < c->g->nodes.len; id++) {
     const Node *n = graph_node(c->g, id);
@@ -78,20 +97,11 @@ static bool check_places(Cutter *c) {
                   "hand out losses and metrics that are means over samples");
     ValueId v = n->nresults ? n->first_result : n->operands[0];
     if (stage_of(&c->map, value_type(c->g, v)->mesh) == NO_STAGE)
-      return fail(
-          c, n->span,
-          arena_printf(c->scratch,
-                       "its value depends on data and lies on %s, the ranks of several stages",
-                       value_type(c->g, v)->mesh->name),
-          "move it to a stage with redistribute(mesh = ...) before it is used, or put the data "
-          "there");
-    if (n->op == OP_OUTPUT)
-      return fail(c, n->span, "it is printed for each micro-batch, of which several are under way",
-                  "print it in eval or infer, or make it a metric");
+      return on_several(c, n->span, value_type(c->g, v)->mesh);
+    if (n->op == OP_OUTPUT) return is_printed(c, n->span);
     if (n->op == OP_ASSIGN &&
         c->program->vars.data[node_int(n, ATTR_VAR, 0)].kind != VAR_ACCUMULATOR)
-      return fail(c, n->span, "it assigns what depends on a micro-batch to a variable",
-                  "train without micro-batches");
+      return is_assigned(c, n->span);
   }
   return true;
 }
@@ -360,7 +370,8 @@ static void add_carry(Cutter *c, uint32_t from, uint32_t to) {
 /* A move between stages of what differs between micro-batches. */
 static bool crosses(const Cutter *c, NodeId id) {
   const Node *n = graph_node(c->g, id);
-  return n->op == OP_SEND_MESH && per_micro(c, id) &&
+  return (n->op == OP_SEND_MESH || n->op == OP_REDISTRIBUTE) && per_micro(c, id) &&
+         c->varies[n->operands[0]] &&
          stage_of_value(c, n->operands[0]) != stage_of_value(c, n->first_result);
 }
 
@@ -540,6 +551,121 @@ static bool cut(Cutter *c) {
   rebuild(c);
   fault = check_order(c);
   return !fault || fail(c, span, fault, "please report this program: it is a fault of dtmc");
+}
+
+/* --- the forward pass alone, for dtmc check
+ * -------------------------------------------------------
+ */
+
+/* What lies on the ranks of several stages must only be on its way to one: such data is read there
+ * (pipeline_localise). Counts as what does not vary from here on: it has no stage. */
+static bool check_forward_places(Cutter *c, bool *varies, ValueId loss) {
+  for (NodeId id = 1; id < c->g->nodes.len; id++) {
+    const Node *n = graph_node(c->g, id);
+    if (!node_varies(c, id)) continue;
+    const char *role = n->op == OP_OUTPUT ? node_string(n, ATTR_ROLE) : NULL;
+    if (role && strcmp(role, "print") == 0) return is_printed(c, n->span);
+    if (n->op == OP_ASSIGN) return is_assigned(c, n->span);
+    if (!n->nresults || stage_of(&c->map, value_type(c->g, n->first_result)->mesh) != NO_STAGE)
+      continue;
+    if (n->first_result == loss) return on_several(c, n->span, value_type(c->g, loss)->mesh);
+  }
+  for (ValueId v = 1; v < c->g->values.len; v++)
+    if (varies[v] && stage_of(&c->map, value_type(c->g, v)->mesh) == NO_STAGE) varies[v] = false;
+  return true;
+}
+
+/* Per value: a gradient comes back to it, from the loss to a parameter. */
+static bool *find_active(Cutter *c, ValueId loss) {
+  const Graph *g = c->g;
+  bool *active = ARENA_ARRAY(c->scratch, bool, g->values.len);
+  bool *wanted = ARENA_ARRAY(c->scratch, bool, g->values.len);
+  for (NodeId id = 1; id < g->nodes.len; id++) {
+    const Node *n = graph_node(g, id);
+    bool any =
+        n->op == OP_READ && c->program->vars.data[node_int(n, ATTR_VAR, 0)].kind == VAR_PARAM;
+    for (uint32_t i = 0; i < n->noperands; i++) any |= active[n->operands[i]];
+    for (uint32_t r = 0; r < n->nresults; r++)
+      active[node_result(n, r)] =
+          any && n->op != OP_DETACH && dtype_is_float(value_type(g, node_result(n, r))->dtype);
+  }
+  wanted[loss] = true;
+  for (NodeId id = g->nodes.len; id-- > 1;) {
+    const Node *n = graph_node(g, id);
+    bool any = false;
+    for (uint32_t r = 0; r < n->nresults; r++) any |= wanted[node_result(n, r)];
+    for (uint32_t i = 0; any && i < n->noperands; i++) wanted[n->operands[i]] = true;
+  }
+  for (ValueId v = 1; v < g->values.len; v++) active[v] &= wanted[v];
+  return active;
+}
+
+static void add_channel(Cutter *c, SegmentKind kind, NodeId from, NodeId to, Span span) {
+  Channel channel = {.span = span};
+  channel.from = pipeline_segment(c->p, kind, stage_at(c, from), c->chunk[from]);
+  channel.to = pipeline_segment(c->p, kind, stage_at(c, to), c->chunk[to]);
+  VEC_PUSH(c->scratch, &c->p->channels, channel);
+}
+
+/* Forward moves, and the way back of their gradients. */
+static void list_channels(Cutter *c, ValueId loss) {
+  const bool *active = find_active(c, loss);
+  for (NodeId id = 1; id < c->g->nodes.len; id++) {
+    const Node *n = graph_node(c->g, id);
+    if (!crosses(c, id)) continue;
+    NodeId def = graph_value(c->g, n->operands[0])->node;
+    add_channel(c, SEGMENT_FORWARD, def, id, n->span);
+    if (active[n->first_result]) add_channel(c, SEGMENT_BACKWARD, id, def, n->span);
+  }
+}
+
+static void add_stage_carries(Cutter *c) {
+  for (uint32_t i = 1; i < c->p->segments.len; i++)
+    for (uint32_t k = i + 1; k < c->p->segments.len; k++) {
+      const Segment *a = &c->p->segments.data[i], *b = &c->p->segments.data[k];
+      if (a->kind >= SEGMENT_FORWARD && a->kind < b->kind && b->kind <= SEGMENT_WEIGHT &&
+          a->stage == b->stage && a->chunk == b->chunk)
+        VEC_PUSH(c->scratch, &c->p->carries, ((Carry){i, k}));
+    }
+}
+
+bool pipeline_check(const Program *program, DiagSink *sink) {
+  const ProgramBlock *b = &program->block[BLOCK_TRAIN];
+  const RunSettings *set = &b->settings;
+  if (!b->graph || !b->loss || (set->microbatches <= 1 && !set->schedule)) return true;
+  Arena scratch;
+  arena_init(&scratch);
+  Program within = *program; /* segments are listed in its arena */
+  within.arena = &scratch;
+  Pipeline p = {.microbatches = (uint32_t)set->microbatches, .chunks = 1};
+  p.schedule = set->schedule ? set->schedule : "1f1b";
+  p.apart = schedule_is_apart(p.schedule);
+  uint32_t nodes = b->graph->nodes.len;
+  Cutter c = {.scratch = &scratch, .program = &within, .sink = sink, .g = b->graph, .p = &p};
+  bool *varies = graph_varying(&scratch, c.g), *live = ARENA_ARRAY(&scratch, bool, nodes);
+  memset(live, true, nodes);
+  c.varies = varies;
+  c.live = live;
+  c.chunk = ARENA_ARRAY(&scratch, uint32_t, nodes);
+  memset(c.chunk, 0xff, sizeof *c.chunk * nodes);
+  c.segment = ARENA_ARRAY(&scratch, uint32_t, nodes);
+  c.sent_on = ARENA_ARRAY(&scratch, bool, nodes);
+  const char *fault = NULL;
+  Span span = set->schedule_span.file ? set->schedule_span : b->optimizer.span;
+  bool ok = stages_find(&scratch, program, c.g, varies, live, &c.map, &fault) ||
+            fail(&c, span, fault, "stages are meshes without a common rank: world.unbind(\"pp\")");
+  if (ok && check_forward_places(&c, varies, b->loss)) {
+    order_stages(&c);
+    forward_chunks(&c);
+    float_forward(&c);
+    assign_segments(&c);
+    add_stage_carries(&c);
+    list_channels(&c, b->loss);
+    ok = check_counts(&c) && schedule_build(&scratch, &p, span, sink);
+  } else
+    ok = false;
+  arena_free(&scratch);
+  return ok;
 }
 
 /* Sources that are read on parts of their mesh only are no longer read where they were declared. */
