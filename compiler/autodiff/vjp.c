@@ -72,6 +72,8 @@
 #define VJP_INDEX_SELECT FULL(vjp_index_select)
 #define VJP_ONE_HOT NEVER
 /* fused, random, factories */
+#define VJP_GROUPED_LINEAR FULL(vjp_grouped_linear)
+#define VJP_GROUPED_LINEAR_WEIGHT SECOND
 #define VJP_CROSS_ENTROPY WHY("it should have been opened into primitives")
 #define VJP_ATTENTION FULL(vjp_attention)
 #define VJP_ATTENTION_BACKWARD SECOND
@@ -86,6 +88,7 @@
 #define VJP_IOTA NEVER
 /* communication and structure */
 #define VJP_REDISTRIBUTE FULL(vjp_redistribute)
+#define VJP_REDISTRIBUTE_ROWS FULL(vjp_redistribute_rows)
 #define VJP_DETACH NEVER
 #define VJP_REPLICA FULL(vjp_replica)
 #define VJP_SAME_AS FULL(vjp_same_as)

@@ -15,7 +15,7 @@ Vjp vjp_softmax, vjp_log_softmax, vjp_layer_norm, vjp_normalize, vjp_rms_norm, v
 /* movement */
 Vjp vjp_permute, vjp_reshape, vjp_expand, vjp_slice, vjp_unslice, vjp_pad, vjp_concat, vjp_flip,
     vjp_roll, vjp_balance, vjp_triangle;
-Vjp vjp_attention;
+Vjp vjp_attention, vjp_grouped_linear, vjp_redistribute_rows;
 /* indexing, random, communication */
 Vjp vjp_embedding, vjp_gather, vjp_scatter_add, vjp_index_select, vjp_dropout, vjp_redistribute,
     vjp_replica, vjp_same_as;

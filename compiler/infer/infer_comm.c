@@ -1,6 +1,8 @@
 /* redistribute and what the planner lowers it to: the target type is stated; this checks that it is
  * the same value and that the change exists.
  */
+#include <string.h>
+
 #include "infer/rules.h"
 
 static bool fail_target(Rule *r, int axis, const char *reason) {
@@ -55,6 +57,41 @@ bool rule_comm(Rule *r) {
       r->out->why_partial[a] = rule_text(r, "the redistribute asks for it");
   }
   return true;
+}
+
+/* `used` of operand i counts rows of a value placed as `of`. */
+static bool check_used(Rule *r, uint32_t i, const TensorType *of) {
+  const TensorType *used = rule_type(r, i);
+  uint8_t a[DTM_MAX_AXES], b[DTM_MAX_AXES];
+  bool fits = used->rank == 2 && of->rank >= 3 && !layout_has_partial(&used->layout);
+  for (uint32_t d = 0; d < 2 && fits; d++) {
+    uint32_t n = layout_dim_axes(&used->layout, d, a);
+    fits = used->shape[d] == of->shape[d] && layout_dim_axes(&of->layout, d, b) == n &&
+           memcmp(a, b, n) == 0;
+  }
+  return fits || rule_fail_shape(r, i,
+                                 rule_text(r,
+                                           "the used rows of %s must be counted by a value of its "
+                                           "first two dims, placed like them",
+                                           type_print(r->arena, of)));
+}
+
+/* Only dims 0 and 1 are cut anew: whole groups of rows go from rank to rank. */
+bool rule_redistribute_rows(Rule *r) {
+  const TensorType *from = rule_type(r, 0);
+  if (!rule_want_integer(r, 1, "used") || !rule_want_integer(r, 2, "used") || !rule_comm(r))
+    return false;
+  const TensorType *to = &r->out->results[0];
+  for (uint32_t a = 0; a < to->mesh->naxes; a++) {
+    Place p = from->layout.at[a], q = to->layout.at[a];
+    bool same = p.kind == q.kind && p.dim == q.dim && p.op == q.op;
+    bool moves = p.kind == PLACE_SHARD && q.kind == PLACE_SHARD && p.dim < 2 && q.dim < 2;
+    if (same ? p.kind != PLACE_SHARD || p.dim != 2 : moves && from->mesh == to->mesh) continue;
+    return fail_target(r, (int)a,
+                       "with `used` the value goes from Shard(0) to Shard(1) or back, and its rows "
+                       "are whole");
+  }
+  return check_used(r, 1, from) && check_used(r, 2, to);
 }
 
 /* dim has one entry for each rank of the one mesh dim that cuts it. */

@@ -158,7 +158,7 @@ bool contraction_of(Arena *arena, Op op, const TensorType *operands, uint32_t no
 }
 
 /* Of the factors: the bias is looked at afterwards. */
-static ReduceOp partial_contraction(Rule *r, uint32_t axis) {
+ReduceOp partial_contraction(Rule *r, uint32_t axis) {
   uint32_t count = 0, which = 0;
   for (uint32_t i = 0; i < r->n; i++)
     if (rule_is_partial(r, i, axis)) {

@@ -62,6 +62,8 @@
 #define RULE_CROSS_ENTROPY rule_cross_entropy
 #define RULE_ATTENTION rule_attention
 #define RULE_ATTENTION_BACKWARD rule_attention
+#define RULE_GROUPED_LINEAR rule_grouped_linear
+#define RULE_GROUPED_LINEAR_WEIGHT rule_grouped_linear_weight
 /* random */
 #define RULE_DROPOUT rule_random
 #define RULE_DROPOUT_BACKWARD rule_random
@@ -75,6 +77,7 @@
 #define RULE_IOTA rule_iota
 /* communication */
 #define RULE_REDISTRIBUTE rule_comm
+#define RULE_REDISTRIBUTE_ROWS rule_redistribute_rows
 /* structure */
 #define RULE_DETACH rule_same
 #define RULE_REPLICA rule_replica

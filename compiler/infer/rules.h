@@ -103,6 +103,7 @@ bool rule_derive(Rule *r, PartialRule *partial);
 PartialRule partial_nonlinear;    /* always an error */
 PartialRule partial_linear_first; /* P(sum|avg) in operand 0, the others Replicate */
 PartialRule partial_movement;     /* one operand, any op */
+PartialRule partial_contraction;  /* P(sum|avg) in one operand, the others Replicate */
 
 /* Element types. `what` completes "linear takes ..." */
 bool rule_same_dtype(Rule *r);
@@ -126,16 +127,17 @@ const char *reduce_noun(ReduceOp op);
 typedef bool RuleFn(Rule *r);
 RuleFn *rule_of(Op op); /* rule_table.c */
 
-RuleFn rule_pointwise, rule_contraction, rule_reduction, rule_random, rule_comm;
+RuleFn rule_pointwise, rule_contraction, rule_reduction, rule_random, rule_comm,
+    rule_redistribute_rows;
 RuleFn rule_argument, rule_extremum_backward, rule_norm_backward, rule_norm_forward,
     rule_scan_or_sort, rule_softmax;
-RuleFn rule_balance, rule_concat, rule_expand, rule_flip, rule_pad, rule_permute, rule_reshape, rule_roll,
-    rule_slice, rule_squeeze, rule_triangle, rule_unslice, rule_unsqueeze;
+RuleFn rule_balance, rule_concat, rule_expand, rule_flip, rule_pad, rule_permute, rule_reshape,
+    rule_roll, rule_slice, rule_squeeze, rule_triangle, rule_unslice, rule_unsqueeze;
 RuleFn rule_embedding, rule_embedding_backward, rule_gather, rule_index_select, rule_one_hot,
     rule_scatter_add;
-RuleFn rule_cross_entropy, rule_attention;
-RuleFn rule_const, rule_iota, rule_made, rule_random_numbers, rule_range, rule_replica, rule_same, rule_same_as, rule_sink,
-    rule_stated, rule_step;
+RuleFn rule_cross_entropy, rule_attention, rule_grouped_linear, rule_grouped_linear_weight;
+RuleFn rule_const, rule_iota, rule_made, rule_random_numbers, rule_range, rule_replica, rule_same,
+    rule_same_as, rule_sink, rule_stated, rule_step;
 
 /* A type as such: mesh, shard dims, element types of Partial. Reason or NULL. */
 const char *type_fault(Arena *arena, const TensorType *t, DiagCode *code, int *axis);

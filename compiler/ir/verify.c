@@ -104,7 +104,8 @@ static void verify_structure(Verifier *v, const Node *n) {
 
 static void verify_stage(Verifier *v, const Node *n) {
   const OpInfo *info = op_info(n->op);
-  bool collective = info->cls == CLASS_COMM && info->lower != LOWER_OPENED;
+  bool collective = info->cls == CLASS_COMM && info->lower != LOWER_OPENED &&
+                    n->op != OP_REDISTRIBUTE_ROWS; /* the user's own, at every stage */
   bool unopened = info->lower == LOWER_OPENED || info->lower == LOWER_COMPOSITE;
   if (v->stage < GRAPH_LOCAL && collective) wrong(v, "a collective before stage local");
   if (v->stage == GRAPH_LOCAL && unopened) wrong(v, "%s in stage local", info->name);

@@ -237,11 +237,13 @@ static void emit_collective(Emitter *e, uint32_t id, AbiAction *a) {
   }
   a->kind = n->op == OP_ALL_REDUCE                                   ? ABI_ALL_REDUCE
             : n->op == OP_REDUCE_SCATTER                             ? ABI_REDUCE_SCATTER
+            : n->op == OP_REDISTRIBUTE_ROWS                          ? ABI_PULL_ROWS
             : n->op == OP_SHARD_SLICE                                ? ABI_SLICE
             : n->op == OP_PARTIAL_FILL                               ? ABI_FILL
             : n->op == OP_SEND_MESH && place_send_is_local(from, to) ? ABI_SLICE
                                                                      : ABI_PULL;
   add_members(e, id, a, true);
+  if (a->kind == ABI_PULL_ROWS) add_buffer(e, a, g->inputs[2], false);
   a->started = e->started[id];
   if (a->kind != ABI_SLICE && a->kind != ABI_FILL) e->report->collectives++;
 }
@@ -256,6 +258,8 @@ static void emit_collective(Emitter *e, uint32_t id, AbiAction *a) {
 #define LIBRARY_EMBEDDING_BACKWARD 0
 #define LIBRARY_SAME_AS 0
 #define LIBRARY_ATTENTION (ATTR_BIT(P) | ATTR_BIT(INSTANCE) | ATTR_BIT(CAUSAL) | ATTR_BIT(SCALE))
+#define LIBRARY_GROUPED_LINEAR ATTR_BIT(REVERSE)
+#define LIBRARY_GROUPED_LINEAR_WEIGHT 0
 #define LIBRARY_ATTENTION_BACKWARD LIBRARY_ATTENTION
 
 #define POINTWISE(ID, name, arity, trait, types, expr, grads, doc)

@@ -22,6 +22,7 @@ static const char *kind_name(uint32_t kind) {
       [ABI_KERNEL] = "kernel",
       [ABI_MATMUL] = "matmul",
       [ABI_PULL] = "pull",
+      [ABI_PULL_ROWS] = "pull_rows",
       [ABI_START] = "start",
       [ABI_ALL_REDUCE] = "reduce",
       [ABI_REDUCE_SCATTER] = "scatter",

@@ -216,7 +216,7 @@ bool builtin_is_internal(Op op) {
   if (info->cls == CLASS_STRUCTURE) return op != OP_DETACH;
   return op == OP_CONST || op == OP_UNSLICE || op == OP_BALANCE || op == OP_EXTREMUM_BACKWARD ||
          op == OP_DROPOUT_BACKWARD || op == OP_ATTENTION_BACKWARD || op == OP_SELECT_HALF ||
-         op == OP_GELU_TANH_SLOPE || op == OP_SILU_SLOPE;
+         op == OP_GROUPED_LINEAR_WEIGHT || op == OP_GELU_TANH_SLOPE || op == OP_SILU_SLOPE;
 }
 
 /* Calls that are no list of words. */
@@ -224,8 +224,8 @@ static const struct {
   const char *name, *parameters;
 } unlike_words[] = {
     {"Partial", "sum | avg | product | max | min | and | or | xor"},
-    {"redistribute", "x, dim: placement ..., layout?, mesh = m, async?, forward_dtype?, "
-                     "backward_dtype?"},
+    {"redistribute", "x, dim: placement ..., layout?, mesh = m, used?, async?, "
+                     "forward_dtype?, backward_dtype?"},
     {"normal", "type, mean?, std?) or (mean?, std?"},
     {"uniform", "type, low?, high?) or (low?, high?"},
     {"norm", "x, p?, dims?, keepdim?"},

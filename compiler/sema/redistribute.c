@@ -109,6 +109,43 @@ static bool apply_mesh(Sema *s, const CallArg *arg, TensorType *t) {
   return mesh == t->mesh || move_to_mesh(s, t, mesh, arg->span);
 }
 
+/* How many rows are used, placed as the first two dims of `to` are. */
+static bool used_there(Sema *s, ValueId used, const TensorType *to, Span span, ValueId *out) {
+  TensorType t = *value_type(s->at.graph, used);
+  t.mesh = to->mesh;
+  t.layout = (Layout){0};
+  for (uint32_t d = 0; d < 2; d++) {
+    uint8_t axes[DTM_MAX_AXES];
+    uint32_t n = layout_dim_axes(&to->layout, d, axes);
+    layout_set_dim(&t.layout, t.mesh, d, axes, n);
+  }
+  Val v = emit_redistribute(s, used, &t, span);
+  *out = v.as.tensor;
+  return val_is_tensor(v);
+}
+
+/* used = counts of rows [A, R], placed as the value is; or a list, and the same as the result is.
+ */
+static Val move_rows(Sema *s, const Call *call, const CallArg *arg, ValueId x,
+                     const TensorType *to) {
+  ValueId operands[3] = {x};
+  Val given[2] = {arg->value, arg->value};
+  bool both = arg->value.kind == VAL_LIST && arg->value.as.list->len == 2;
+  for (uint32_t i = 0; i < 2 && both; i++) given[i] = arg->value.as.list->data[i];
+  for (uint32_t i = 0; i < 2; i++) {
+    if (!as_tensor(s, given[i], arg->span, "used", &operands[1 + i])) return POISON;
+    if (value_type(s->at.graph, operands[1 + i])->rank == 2 && to->rank >= 3) continue;
+    sema_error(
+        s, DIAG_DECLARED_SHAPE, arg->span,
+        "used counts rows for each entry of the first two dims: it is [A, R] where the value "
+        "is [A, R, P, ..]");
+    return POISON;
+  }
+  if (!both && !used_there(s, operands[1], to, arg->span, &operands[2])) return POISON;
+  return emit(s, OP_REDISTRIBUTE_ROWS, operands, 3, (Attr[]){ATTR_T(TYPE, to)}, 1, call->span,
+              &call->args[0].span);
+}
+
 static bool take_option(Sema *s, const CallArg *arg, Options *options) {
   static const struct {
     const char *name;
@@ -155,6 +192,7 @@ Val builtin_redistribute(Sema *s, const Call *call) {
   if (!to.mesh) to.mesh = s->at.mesh;
   Options options = {0};
   bool ok = true, said = false;
+  const CallArg *used = NULL;
   for (uint32_t i = 1; i < call->nargs; i++) {
     const CallArg *arg = &call->args[i];
     bool one;
@@ -164,7 +202,10 @@ Val builtin_redistribute(Sema *s, const Call *call) {
       one = apply_layout(s, arg->value, arg->span, &to);
     else if (strcmp(arg->name, "mesh") == 0)
       one = apply_mesh(s, arg, &to);
-    else {
+    else if (strcmp(arg->name, "used") == 0) {
+      used = arg;
+      continue;
+    } else {
       ok &= take_option(s, arg, &options);
       continue;
     }
@@ -178,6 +219,7 @@ Val builtin_redistribute(Sema *s, const Call *call) {
     return POISON;
   }
   if (!ok) return POISON;
+  if (used) return move_rows(s, call, used, x, &to);
   if (type_equal(value_type(s->at.graph, x), &to)) return val_tensor(x);
   options.attrs[options.n++] = ATTR_T(TYPE, &to);
   return emit(s, OP_REDISTRIBUTE, &x, 1, options.attrs, options.n, call->span, &call->args[0].span);

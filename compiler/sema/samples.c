@@ -69,7 +69,8 @@ static const Attr *more_rows(const Samples *w, const Node *n) {
 
 /* The types of a node's results on the mesh of samples. */
 static void look(Samples *w, const Node *n) {
-  bool sources = n->op == OP_INPUT, passes = n->op == OP_REDISTRIBUTE || n->op == OP_DETACH;
+  bool sources = n->op == OP_INPUT,
+       passes = n->op == OP_REDISTRIBUTE || n->op == OP_DETACH || n->op == OP_REDISTRIBUTE_ROWS;
   for (uint32_t k = 0; k < n->nresults; k++) {
     ValueId v = node_result(n, k);
     w->type[v] = *value_type(w->g, v);
@@ -80,6 +81,8 @@ static void look(Samples *w, const Node *n) {
     if (sources) layout_set(&w->type[v].layout, &w->mesh, 0, PLACE_SHARD, 0, REDUCE_NONE);
     /* What could not be inferred has no layout that says so. */
     w->kind[v] = passes ? w->kind[n->operands[0]] : kind_of(&w->type[v]);
+    for (uint32_t i = 1; passes && i < n->noperands; i++) /* how many rows of each sample go */
+      if (w->kind[n->operands[i]] == SAMPLES_MIXED) w->kind[v] = SAMPLES_MIXED;
   }
   if (sources || passes || n->noperands == 0) return;
   Operand few[8], *operands = few;

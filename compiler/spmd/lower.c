@@ -1,6 +1,8 @@
 /* The walk over a graph: see spmd.h. Nodes that are primitives already are copied. */
 #include "spmd/lower.h"
 
+#include <string.h>
+
 ValueId spmd_redistribute(Lowering *l, ValueId v, const TensorType *to) {
   TensorType from = *spmd_type(l, v);
   if (!from.mesh) from.mesh = to->mesh; /* a scalar that every rank has */
@@ -36,6 +38,39 @@ static ValueId lower_redistribute(Lowering *l) {
   const DType own = to.dtype;
   to.dtype = (DType)node_int(n, ATTR_FORWARD_DTYPE, own);
   return spmd_cast(l, spmd_redistribute(l, spmd_cast(l, v, to.dtype), &to), own);
+}
+
+/* The rows of x that are used, zeros for the others: what moving them does where nothing moves. */
+static ValueId used_rows(Lowering *l, ValueId x, ValueId used, const TensorType *type) {
+  TensorType index = spmd_with_dtype(*type, spmd_type(l, used)->dtype);
+  for (uint32_t a = 0; a < DTM_MAX_AXES; a++)
+    if (index.layout.at[a].kind == PLACE_PARTIAL) index.layout.at[a] = (Place){0};
+  const Attr attrs[] = {ATTR_T(TYPE, &index), ATTR_I(DIM, 2)};
+  ValueId row = spmd_emit(l, OP_IOTA, NULL, 0, attrs, 2, &index);
+  for (uint32_t d = 2; d < type->rank; d++) {
+    TensorType t = *spmd_type(l, used);
+    t.shape[t.rank++] = 1;
+    const Attr dim = ATTR_I(DIM, d);
+    used = spmd_emit(l, OP_UNSQUEEZE, &used, 1, &dim, 1, &t);
+  }
+  TensorType on = spmd_with_dtype(index, DT_BOOL);
+  ValueId taken = spmd_binary(l, OP_LT, &on, row, used);
+  return spmd_where(l, type, taken, x, spmd_const(l, type->dtype, type->mesh, 0));
+}
+
+static ValueId lower_rows(Lowering *l) {
+  const Node *n = l->serving;
+  const TensorType to = *value_type(l->in, n->first_result);
+  ValueId operands[3];
+  for (uint32_t i = 0; i < 3; i++) operands[i] = l->map[n->operands[i]];
+  const TensorType *from = spmd_type(l, operands[0]);
+  if (type_equal(from, &to)) return used_rows(l, operands[0], operands[1], &to);
+  int64_t axes[DTM_MAX_AXES];
+  uint32_t count = 0;
+  for (uint32_t a = 0; a < DTM_MAX_AXES; a++)
+    if (memcmp(&from->layout.at[a], &to.layout.at[a], sizeof(Place)) != 0) axes[count++] = a;
+  const Attr attrs[] = {ATTR_T(TYPE, &to), ATTR_INTS(AXES, axes, count)};
+  return spmd_emit(l, n->op, operands, 3, attrs, 2, &to);
 }
 
 /* The entry that the rank has, under the type that says all have it. */
@@ -111,6 +146,8 @@ static void lower_node(Lowering *l, NodeId id) {
     v = lower_replica(l);
   else if (n->op == OP_REDISTRIBUTE)
     v = lower_redistribute(l);
+  else if (n->op == OP_REDISTRIBUTE_ROWS)
+    v = lower_rows(l);
   else if (op_info(n->op)->cls == CLASS_CONTRACTION)
     v = spmd_contraction(l);
   else if (!spmd_composite(l, &v)) {

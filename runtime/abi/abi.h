@@ -205,6 +205,9 @@ typedef enum AbiActionKind {
   ABI_MATMUL, /* code = index in `matmul`; buffers a, b [, bias] [, addend], out */
   ABI_PULL, /* buffers src, dst [, src, dst ...], from and to types: ranks pull the blocks they lack
              */
+  /* buffers src, dst [A, R, P, *], used [A, R] placed as dst: a pull of the first `used` rows of
+   * each [A, R] alone; the others of dst become 0 */
+  ABI_PULL_ROWS,
   ABI_START, /* code = PULL or REDUCE_SCATTER, buffers and axes those of the action it begins */
   ABI_ALL_REDUCE,     /* buffers src, dst [, src, dst ...]; axes, code = AbiReduce */
   ABI_REDUCE_SCATTER, /* likewise */
@@ -239,6 +242,8 @@ typedef enum AbiLibrary {
   ABI_LIB_ATTENTION,
   /* g, q, k, v, out, lse, [positions] -> dq, dk, dv; as above */
   ABI_LIB_ATTENTION_BACKWARD,
+  ABI_LIB_GROUPED_LINEAR,        /* x, weight, counts -> y; reverse */
+  ABI_LIB_GROUPED_LINEAR_WEIGHT, /* g, x, counts -> dweight */
   ABI_LIB_COUNT
 } AbiLibrary;
 

@@ -89,6 +89,7 @@ static int actions_valid(const Image *im) {
         a->started > i ||
         (a->started && (im->action[a->started - 1].kind != ABI_START ||
                         im->action[a->started - 1].code != a->kind)) ||
+        (a->kind == ABI_PULL_ROWS && a->nbuffers != 3) ||
         (a->kind == ABI_INPUT && a->code >= im->source_count) ||
         (a->kind == ABI_OUTPUT && a->code >= im->output_count) ||
         ((a->kind == ABI_POST || a->kind == ABI_TAKE) && a->code >= im->channel_count))

@@ -131,7 +131,7 @@ static int prepare_matmul(Exec *x, const AbiAction *a, Prepared *p) {
 }
 
 static int is_move(uint32_t kind) {
-  return kind == ABI_START || kind == ABI_PULL || kind == ABI_ALL_REDUCE ||
+  return kind == ABI_START || kind == ABI_PULL || kind == ABI_PULL_ROWS || kind == ABI_ALL_REDUCE ||
          kind == ABI_REDUCE_SCATTER || kind == ABI_SLICE || kind == ABI_FILL || kind == ABI_COPY;
 }
 
@@ -284,6 +284,19 @@ static int all_reduce(const Exec *x, const AbiAction *a, const Moves *m) {
   return 0;
 }
 
+static int pull_rows(const Exec *x, const AbiBuffer *b, const Prepared *p) {
+  const Moves *m = &p->moves;
+  RtComm *c = x->comm;
+  int64_t bad;
+  int64_t n =
+      dtm_rt_moves_rows(m, p->buffers[1], p->buffers[2], x->image->type[b[2].type].dtype, &bad);
+  if (n < 0)
+    return dtm_rt_fail(c, RT_BAD_DATA, "%lld of %lld rows cannot be used", (long long)bad,
+                       (long long)m->rows);
+  return c->ops->pull(c, b[0].offset + slot_offset(x, &b[0]), b[1].offset + slot_offset(x, &b[1]),
+                      (int)m->dtype, m->trimmed, (size_t)n, m->group, m->ngroup);
+}
+
 static int post(const Exec *x, const AbiBuffer *b, const Prepared *p) {
   return x->comm->ops->post(x->comm, p->channel, b->offset + slot_offset(x, b), p->channel->stride);
 }
@@ -322,6 +335,8 @@ static int run_action(const Exec *x, uint32_t i, const ExecHooks *hooks) {
                                  m->group, m->ngroup, &x->actions[a->started - 1].pull);
     return c->ops->pull(c, b[0].offset + slot_offset(x, &b[0]), b[1].offset + slot_offset(x, &b[1]),
                         (int)m->dtype, m->boxes, m->nboxes, m->group, m->ngroup);
+  case ABI_PULL_ROWS:
+    return pull_rows(x, b, p);
   case ABI_ALL_REDUCE:
     return all_reduce(x, a, m);
   case ABI_REDUCE_SCATTER:
@@ -356,7 +371,7 @@ static int run_action(const Exec *x, uint32_t i, const ExecHooks *hooks) {
 
 static const char *category(uint32_t kind) {
   if (kind == ABI_MATMUL) return "matmul";
-  if (kind == ABI_START || kind == ABI_PULL || kind == ABI_ALL_REDUCE || kind == ABI_REDUCE_SCATTER)
+  if (is_move(kind) && kind != ABI_SLICE && kind != ABI_FILL && kind != ABI_COPY)
     return "collective";
   if (kind == ABI_POST || kind == ABI_TAKE) return "message";
   return kind == ABI_INPUT ? "data" : "kernel";

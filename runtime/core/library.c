@@ -6,6 +6,7 @@
 
 #include "core/library_attention.h"
 #include "core/library_embedding.h"
+#include "core/library_grouped.h"
 #include "runtime/abi/number.h"
 
 /* A tensor as lines along `dim`: outer * inner of them, elements `inner` apart. */
@@ -201,6 +202,8 @@ size_t dtm_rt_library_scratch(const LibCall *c) {
     return 2 * sizeof(int64_t) * (size_t)lines_of(&c->t[0], c->args[0]).n * (size_t)c->threads;
   if (c->code == ABI_LIB_ATTENTION || c->code == ABI_LIB_ATTENTION_BACKWARD)
     return dtm_rt_library_attention_scratch(c);
+  if (c->code == ABI_LIB_GROUPED_LINEAR || c->code == ABI_LIB_GROUPED_LINEAR_WEIGHT)
+    return dtm_rt_grouped_scratch(c);
   return c->code == ABI_LIB_EMBEDDING_BACKWARD ? dtm_rt_embedding_scratch(c) : 0;
 }
 
@@ -228,6 +231,12 @@ int dtm_rt_library_run(const LibCall *c, void *scratch, LibFault *fault) {
   case ABI_LIB_ATTENTION:
   case ABI_LIB_ATTENTION_BACKWARD:
     dtm_rt_library_attention(c, scratch);
+    break;
+  case ABI_LIB_GROUPED_LINEAR:
+    dtm_rt_grouped_linear(c, scratch, fault);
+    break;
+  case ABI_LIB_GROUPED_LINEAR_WEIGHT:
+    dtm_rt_grouped_linear_weight(c, scratch, fault);
     break;
   case ABI_LIB_NONE:
   case ABI_LIB_COUNT:

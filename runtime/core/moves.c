@@ -295,6 +295,49 @@ static int find_fill(const AbiAction *action, const End *src, const End *dst, Mo
   return find_one(src, dst, src, m);
 }
 
+/* --- rows ---------------------------------------------------------------------------------------
+ */
+
+/* A box holds whole rows of some groups: one box for each of these at most. */
+static int find_rows(const End *dst, Moves *m) {
+  size_t room = 1;
+  for (size_t i = 0; i < m->nboxes; i++)
+    room += (size_t)(m->boxes[i].extent[0] * m->boxes[i].extent[1]);
+  m->groups = dst->extent[0] * dst->extent[1];
+  m->rows = dst->extent[2];
+  m->width = 1;
+  for (uint32_t d = 3; d < dst->type->rank; d++) m->width *= dst->extent[d];
+  m->trimmed = malloc(room * sizeof *m->trimmed);
+  return m->trimmed ? 0 : -1;
+}
+
+int64_t dtm_rt_moves_rows(const Moves *m, void *dst, const void *used, uint32_t dtype,
+                          int64_t *bad) {
+  size_t row = (size_t)m->width * abi_dtype_bytes(m->dtype);
+  for (int64_t g = 0; g < m->groups; g++) {
+    int64_t n = abi_load_int(used, dtype, g);
+    if (n < 0 || n > m->rows) {
+      *bad = n;
+      return -1;
+    }
+    memset((char *)dst + (size_t)(g * m->rows + n) * row, 0, (size_t)(m->rows - n) * row);
+  }
+  int64_t count = 0;
+  for (size_t i = 0; i < m->nboxes; i++) {
+    const RtBox *whole = &m->boxes[i];
+    for (int64_t a = 0; a < whole->extent[0]; a++)
+      for (int64_t r = 0; r < whole->extent[1]; r++) {
+        RtBox box = *whole;
+        box.src_offset += a * box.src_stride[0] + r * box.src_stride[1];
+        box.dst_offset += a * box.dst_stride[0] + r * box.dst_stride[1];
+        box.extent[0] = box.extent[1] = 1;
+        box.extent[2] = abi_load_int(used, dtype, box.dst_offset / box.dst_stride[1]);
+        if (box.extent[2]) m->trimmed[count++] = box;
+      }
+  }
+  return count;
+}
+
 int dtm_rt_moves_find(const Image *image, const AbiAction *action, int32_t rank, Moves *m) {
   const End src = end_of(image, &image->buffer[action->buffers], rank);
   const End dst = end_of(image, &image->buffer[action->buffers + 1], rank);
@@ -304,6 +347,8 @@ int dtm_rt_moves_find(const Image *image, const AbiAction *action, int32_t rank,
   case ABI_PULL:
   case ABI_REDUCE_SCATTER:
     return find_members(image, action, rank, m);
+  case ABI_PULL_ROWS:
+    return find_members(image, action, rank, m) || find_rows(&dst, m) ? -1 : 0;
   case ABI_ALL_REDUCE:
     return find_ranges(image, action, rank, m) || find_group(image, &src, action->axes, m) ? -1 : 0;
   case ABI_SLICE:
@@ -329,6 +374,7 @@ int dtm_rt_moves_find(const Image *image, const AbiAction *action, int32_t rank,
 void dtm_rt_moves_free(Moves *m) {
   free(m->boxes);
   free(m->ranges);
+  free(m->trimmed);
   free(m->group);
 }
 

@@ -19,17 +19,25 @@ typedef struct Moves {
   int32_t ngroup;
   RtRange *ranges; /* ALL_REDUCE: what lies side by side is one */
   size_t nranges;
-  int32_t keeps;    /* FILL: this rank keeps its value */
-  int32_t identity; /* FILL: every rank keeps it */
-  size_t dst_bytes; /* FILL: of the local block of dst */
-  int64_t neutral;  /* FILL: 0 or 1 */
+  int32_t keeps;               /* FILL: this rank keeps its value */
+  int32_t identity;            /* FILL: every rank keeps it */
+  size_t dst_bytes;            /* FILL: of the local block of dst */
+  int64_t neutral;             /* FILL: 0 or 1 */
+  RtBox *trimmed;              /* PULL_ROWS: room for the used rows of all boxes */
+  int64_t groups, rows, width; /* PULL_ROWS: of the local block of dst [groups, rows, width] */
   uint32_t dtype;
 } Moves;
 
-/* For an action of kind START, PULL, ALL_REDUCE, REDUCE_SCATTER, SLICE, FILL or COPY whose mesh
- * this rank (world rank) is in. 0, or -1 when memory is short. */
+/* For an action of kind START, PULL, PULL_ROWS, ALL_REDUCE, REDUCE_SCATTER, SLICE, FILL or COPY
+ * whose mesh this rank (world rank) is in. 0, or -1 when memory is short. */
 int dtm_rt_moves_find(const Image *image, const AbiAction *action, int32_t rank, Moves *out);
 void dtm_rt_moves_free(Moves *moves);
+
+/* PULL_ROWS: the boxes of the rows that are used, in moves->trimmed; zeros for the other rows of
+ * dst. `used` is this rank's block, of integers of type `dtype`. The number of boxes, or -1 when a
+ * number of rows is not in [0, moves->rows]: *bad. */
+int64_t dtm_rt_moves_rows(const Moves *moves, void *dst, const void *used, uint32_t dtype,
+                          int64_t *bad);
 
 /* SLICE, FILL, COPY: dst and src are addresses in the arena. */
 void dtm_rt_moves_local(const Moves *moves, const AbiAction *action, void *dst, const void *src,

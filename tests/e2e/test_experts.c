@@ -46,6 +46,15 @@ static const Situation situations[] = {
     {"an expert that nobody chooses", 2, 2.5, true, ONE_UNUSED, false, {"ep=1", "ep=5"}},
     {"no reason to choose", 2, 1.0, true, TIES, true, {"ep=1", "ep=2", "ep=4,tp=2"}},
     {"all to the same", 1, 1.0, false, ALL_TO_ONE, true, {"ep=1", "ep=2"}},
+    {"nobody dropped",
+     2,
+     0,
+     true,
+     PLAIN,
+     false,
+     {"ep=1", "ep=2", "dp=2,ep=2", "ep=3,tp=2", "ep=5"}},
+    {"nobody dropped, all to the same", 1, 0, false, ALL_TO_ONE, false, {"ep=1", "ep=2", "ep=4"}},
+    {"nobody dropped, an expert that nobody chooses", 3, 0, true, ONE_UNUSED, false, {"ep=5"}},
 };
 enum { NSITUATIONS = sizeof situations / sizeof *situations };
 

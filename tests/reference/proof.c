@@ -62,7 +62,21 @@ static void relate_sums(const ExampleNode *n, RefTensor *whole) {
   ref_attention_sums(&e, &whole[5]);
 }
 
+/* Counts of rows that find places in their blocks. */
+static void relate_counts(const RefTensor *rows, RefTensor *counts) {
+  int64_t experts = counts->shape[1], each = (experts + rows->shape[1] - 1) / rows->shape[1];
+  for (int64_t b = 0; b < counts->shape[0]; b++)
+    for (int64_t e = 0, room = 0; e < experts; e++) {
+      double *n = &counts->data[b * experts + e];
+      if (e % each == 0) room = rows->shape[2];
+      *n = fmin(fabs(*n), (double)room);
+      room -= (int64_t)*n;
+    }
+}
+
 void proof_relate(const ExampleNode *n, RefTensor *whole) {
+  if (n->op == OP_GROUPED_LINEAR || n->op == OP_GROUPED_LINEAR_WEIGHT)
+    relate_counts(&whole[0], &whole[2]);
   if (n->op == OP_ATTENTION_BACKWARD) relate_sums(n, whole);
   if (n->op == OP_SHIFT_LEFT || n->op == OP_SHIFT_RIGHT)
     for (int64_t i = 0, count = ref_count(&whole[1]); i < count; i++)

@@ -72,7 +72,39 @@ static double row_loss(const double *x, int64_t vocab, int64_t label, const doub
   return (1 - smoothing) * own + (smoothing > 0 ? smoothing / (double)vocab * all : 0);
 }
 
+/* The products of experts: row after row, each by the weight of the expert that its place is of. */
+static bool ref_grouped(RefEval *e) {
+  const RefTensor *rows = &e->in[0], *counts = &e->in[2];
+  const TensorType *type = &e->node->operand_types[0], *of = &e->node->operand_types[2];
+  int64_t places = rows->shape[2], wide = rows->shape[3], experts = counts->shape[1];
+  int64_t each = (of->shape[1] + type->shape[1] - 1) / (type->shape[1] ? type->shape[1] : 1);
+  int64_t first = ref_block(of, e->node->coord).offset[1];
+  int64_t block = ref_block(type, e->node->coord).offset[1];
+  bool weight = e->node->op == OP_GROUPED_LINEAR_WEIGHT, reverse = ref_int(e, ATTR_REVERSE, 0) != 0;
+  int64_t other = weight ? e->in[1].shape[3] : e->out[0].shape[3];
+  for (int64_t b = 0; b < counts->shape[0]; b++)
+    for (int64_t r = 0; r < rows->shape[1]; r++) {
+      int64_t row = (b * rows->shape[1] + r) * places;
+      for (int64_t k = 0; k < experts; k++) {
+        if ((first + k) / each - block != r) continue;
+        for (int64_t n = (int64_t)counts->data[b * experts + k]; n > 0; n--, row++)
+          for (int64_t i = 0; i < wide; i++)
+            for (int64_t o = 0; o < other; o++) {
+              const double x = rows->data[row * wide + i];
+              int64_t at = reverse ? (k * wide + i) * other + o : (k * other + o) * wide + i;
+              if (weight)
+                e->out[0].data[(k * wide + i) * other + o] += x * e->in[1].data[row * other + o];
+              else
+                e->out[0].data[row * other + o] += x * e->in[1].data[at];
+            }
+      }
+    }
+  return true;
+}
+
 bool ref_fused(RefEval *e) {
+  if (e->node->op == OP_GROUPED_LINEAR || e->node->op == OP_GROUPED_LINEAR_WEIGHT)
+    return ref_grouped(e);
   if (e->node->op == OP_ATTENTION) return ref_attention(e);
   if (e->node->op == OP_ATTENTION_BACKWARD) return ref_attention_backward(e);
   const RefTensor *x = &e->in[0], *labels = &e->in[1];

@@ -216,8 +216,10 @@ RefTensor **ref_eval_mesh(RefContext *ctx, Arena *arena, const Graph *g, const R
                                                   : split_all(arena, t, &whole[n->first_result]);
       }
     } else if (op_info(n->op)->cls == CLASS_COMM) {
-      values[n->first_result] =
-          split_all(arena, value_type(g, n->first_result), &whole[n->operands[0]]);
+      RefTensor moved = whole[n->operands[0]];
+      if (n->op == OP_REDISTRIBUTE_ROWS)
+        moved = ref_used_rows(arena, &moved, &whole[n->operands[1]]);
+      values[n->first_result] = split_all(arena, value_type(g, n->first_result), &moved);
     } else {
       eval_node_on_ranks(ctx, arena, g, n, values);
     }

@@ -19,6 +19,9 @@ RefFn ref_pointwise, ref_contraction, ref_reduction, ref_whole_dim, ref_movement
  * query sees no key). */
 void ref_attention_sums(RefEval *e, RefTensor *lse);
 
+/* x [A, R, P, *] with zeros for all but the first used[A, R] of the P rows. */
+RefTensor ref_used_rows(Arena *arena, const RefTensor *x, const RefTensor *used);
+
 const Attr *ref_attr(const RefEval *e, AttrKey key);
 int64_t ref_int(const RefEval *e, AttrKey key, int64_t otherwise);
 double ref_float(const RefEval *e, AttrKey key, double otherwise);

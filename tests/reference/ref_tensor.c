@@ -138,6 +138,21 @@ double ref_neutral(ReduceOp op) {
   return NAN;
 }
 
+RefTensor ref_used_rows(Arena *arena, const RefTensor *x, const RefTensor *used) {
+  RefTensor y = ref_new(arena, x->rank, x->shape);
+  int64_t n = ref_count(x), groups = ref_count(used), each = groups ? n / groups : 0;
+  for (int64_t i = 0; i < n; i++)
+    if (i % each / (each / x->shape[2]) < (int64_t)used->data[i / each]) y.data[i] = x->data[i];
+  return y;
+}
+
+static bool ref_comm(RefEval *e) {
+  RefTensor from = e->in[0];
+  if (e->node->op == OP_REDISTRIBUTE_ROWS) from = ref_used_rows(e->arena, &e->in[0], &e->in[1]);
+  memcpy(e->out[0].data, from.data, sizeof(double) * (size_t)ref_count(&from));
+  return true;
+}
+
 static bool ref_identity(RefEval *e) {
   memcpy(e->out[0].data, e->in[0].data, sizeof(double) * (size_t)ref_count(&e->in[0]));
   return true;
@@ -165,7 +180,7 @@ bool ref_eval_node(RefContext *ctx, Arena *arena, const RefNode *node, const Ref
       [CLASS_REDUCTION] = ref_reduction, [CLASS_WHOLE_DIM] = ref_whole_dim,
       [CLASS_MOVEMENT] = ref_movement,   [CLASS_INDEXING] = ref_indexing,
       [CLASS_FUSED] = ref_fused,         [CLASS_RANDOM] = ref_random,
-      [CLASS_FACTORY] = ref_factory,     [CLASS_COMM] = ref_identity,
+      [CLASS_FACTORY] = ref_factory,     [CLASS_COMM] = ref_comm,
       [CLASS_STRUCTURE] = ref_structure,
   };
   RefEval e = {.ctx = ctx, .arena = arena, .node = node, .in = operands, .out = results};

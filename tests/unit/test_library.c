@@ -1,9 +1,11 @@
 /* The runtime's library operators against plain loops, every element type, zero extents, and with
  * one and several threads. */
 #include <check.h>
+#include <math.h>
 #include <omp.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/library.h"
 #include "runtime/abi/number.h"
@@ -230,6 +232,86 @@ START_TEST(vocabulary_blocks) {
 }
 END_TEST
 
+/* Three entries of a batch, three experts in two blocks of 200 places; more rows of one expert than
+ * a tile has, none of another. [rows, in] by its weight, and the weight's gradient. */
+static void set_counts(LibTensor *counts) {
+  static const int64_t n[] = {90, 0, 7, 81, 0, 200, 3, 0, 0};
+  memcpy(counts->data, n, sizeof n);
+}
+
+static void near(double got, double want) {
+  ck_assert_msg(fabs(got - want) <= fabs(want) / 128, "%g, not %g", got, want);
+}
+
+START_TEST(experts_multiply) {
+  enum { B = 3, R = 2, P = 200, IN = 2, OUT = 3, EXPERTS = 3 };
+  const int64_t ex[] = {B, R, P, IN}, ey[] = {B, R, P, OUT}, ec[] = {B, EXPERTS};
+  for (uint32_t dtype = ABI_F64; dtype <= ABI_F16; dtype++)
+    for (int reverse = 0; reverse < 2; reverse++) {
+      const int64_t ew[] = {EXPERTS, reverse ? IN : OUT, reverse ? OUT : IN};
+      const int64_t ed[] = {EXPERTS, OUT, IN};
+      LibCall c = {.code = ABI_LIB_GROUPED_LINEAR, .ntensors = 4, .args = {reverse}};
+      LibCall d = {.code = ABI_LIB_GROUPED_LINEAR_WEIGHT, .ntensors = 4};
+      c.t[0] = d.t[1] = tensor(dtype, 4, ex);
+      c.t[1] = tensor(dtype, 3, ew);
+      c.t[2] = d.t[2] = tensor(ABI_I64, 2, ec);
+      c.t[3] = tensor(dtype, 4, ey);
+      d.t[0] = tensor(dtype, 4, ey);
+      d.t[3] = tensor(dtype, 3, ed);
+      set_counts(&c.t[2]);
+      run(&c);
+      run(&d);
+      double dw[EXPERTS][OUT][IN] = {{{0}}};
+      for (int64_t b = 0; b < B; b++)
+        for (int64_t r = 0; r < R; r++) {
+          int64_t row = (b * R + r) * P, end = row + P;
+          for (int64_t e = 2 * r; e < EXPERTS && e < 2 * r + 2; e++)
+            for (int64_t n = ((int64_t *)c.t[2].data)[b * EXPERTS + e]; n > 0; n--, row++)
+              for (int64_t o = 0; o < OUT; o++) {
+                double want = 0;
+                for (int64_t i = 0; i < IN; i++) {
+                  int64_t at = (e * ew[1] + (reverse ? i : o)) * ew[2] + (reverse ? o : i);
+                  want += get(&c.t[0], row * IN + i) * get(&c.t[1], at);
+                  dw[e][o][i] += get(&d.t[0], row * OUT + o) * get(&c.t[0], row * IN + i);
+                }
+                near(get(&c.t[3], row * OUT + o), want);
+              }
+          for (int64_t i = row * OUT; i < end * OUT; i++) ck_assert(get(&c.t[3], i) == 0);
+        }
+      for (int64_t i = 0; i < EXPERTS * OUT * IN; i++) near(get(&d.t[3], i), (&dw[0][0][0])[i]);
+      free(d.t[0].data);
+      free(d.t[3].data);
+      release(&c);
+    }
+}
+END_TEST
+
+/* A block with two experts, on the second of two ranks: 6 rows do not fit into 5 places. */
+START_TEST(rows_without_a_place_are_told) {
+  const int64_t ex[] = {1, 1, 5, 2}, ew[] = {2, 3, 2}, ec[] = {1, 2}, ey[] = {1, 1, 5, 3};
+  LibCall c = {.code = ABI_LIB_GROUPED_LINEAR, .ntensors = 4, .threads = 1};
+  c.t[0] = tensor(ABI_F32, 4, ex);
+  c.t[1] = tensor(ABI_F32, 3, ew);
+  c.t[2] = tensor(ABI_I64, 2, ec);
+  c.t[3] = tensor(ABI_F32, 4, ey);
+  c.t[0].shape[1] = 2;
+  c.t[0].offset[1] = 1;
+  c.t[2].shape[1] = 4;
+  c.t[2].offset[1] = 2;
+  ((int64_t *)c.t[2].data)[0] = 2;
+  LibFault fault;
+  void *scratch = malloc(dtm_rt_library_scratch(&c) + 1);
+  ((int64_t *)c.t[2].data)[1] = 3;
+  ck_assert_int_eq(dtm_rt_library_run(&c, scratch, &fault), 0);
+  ((int64_t *)c.t[2].data)[1] = 4;
+  ck_assert_int_eq(dtm_rt_library_run(&c, scratch, &fault), -1);
+  ck_assert_int_eq(fault.index, 4);
+  ck_assert_int_eq(fault.extent, 4);
+  free(scratch);
+  release(&c);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("library");
   TCase *tc = tcase_create("library");
@@ -240,6 +322,8 @@ int main(void) {
   tcase_add_test(tc, foreign_indices_are_told);
   tcase_add_test(tc, replicas_are_compared);
   tcase_add_test(tc, vocabulary_blocks);
+  tcase_add_test(tc, experts_multiply);
+  tcase_add_test(tc, rows_without_a_place_are_told);
   suite_add_tcase(suite, tc);
   return suite_run_unforked(suite);
 }
