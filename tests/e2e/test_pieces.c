@@ -16,13 +16,14 @@
 static const char tower[] =
     "import nn\n"
     "mesh world(dp = 1, tp = 1)\n"
-    "config { level = 0 layers = 3 again = false parts = 1 batches = 1 }\n"
+    "config { level = 0 layers = 3 again = false half = false parts = 1 batches = 1 }\n"
     "module Net() {\n  blocks = [nn.MLP(8, 24) for i in range(layers)]\n  forward(x) {\n"
     "    let h = x\n    for i in range(layers) {\n"
     "      if again { h = h + recompute blocks[i](h) } else { h = h + blocks[i](h) }\n    }\n"
     "    return h\n  }\n}\n"
     "train {\n  if level == 1 { store optimizer @dp }\n  if level == 2 { store gradients @dp }\n"
-    "  if level == 3 { store @dp }\n  data x = npy(\"x.npy\", f32[12@dp, 8])\n  model m = Net()\n"
+    "  if level == 3 { store @dp }\n  if half { compute bf16 }\n  data x = npy(\"x.npy\", "
+    "f32[12@dp, 8])\n  model m = Net()\n"
     "  loss mean(square(m(x)))\n  optimizer adamw(lr = 0.01)\n  microbatches parts\n"
     "  accumulate batches\n  steps 4\n}\n";
 
@@ -116,36 +117,55 @@ typedef struct Range {
 typedef struct Flight {
   char name[64];
   bool scatter;
-  int nwritten;
-  Range written[8]; /* what the second half writes */
+  int nbuffers;
+  Range read[8], written[8]; /* by the second half */
 } Flight;
 
-/* The next buffer of a line, "0x40 f32[8, 24@tp]": where it begins, and where it ends at least. */
-static const char *next_buffer(const char *at, Range *r) {
-  at = strstr(at, "  0x");
-  const char *dims = at ? strpbrk(at + 4, "[x]") : NULL;
-  if (!dims || *dims != '[') return NULL;
-  r->from = strtol(at + 2, NULL, 16);
-  long count = 1;
+/* The next buffer of a line, ">0x40 f32[8, 24@tp]": where it begins, and where it ends at least. */
+static const char *next_buffer(const char *at, Range *r, bool *written) {
+  at = strstr(at, "0x");
+  const char *dims = at ? strchr(at, '[') : NULL;
+  if (!dims) return NULL;
+  *written = at[-1] == '>';
+  r->from = strtol(at, NULL, 16);
+  long count = strncmp(dims - 4, "bf16", 4) == 0 ? 2 : 4;
   bool cut = false;
   for (; *dims && *dims != ']'; dims++) {
     cut |= *dims == '@';
     if (dims[0] == '[' || dims[0] == ' ') count *= strtol(dims + 1, NULL, 10);
   }
-  r->to = r->from + (cut ? 1 : 4 * count);
+  r->to = r->from + (cut ? 1 : count);
   return dims;
 }
 
-/* What is written between the two halves of a collective is not what it writes, nor is it read. */
+static bool overlap(const Range *a, const Range *b) {
+  return a->from < b->to && b->from < a->to;
+}
+
+/* Between the two halves of a collective nobody touches what it writes, or writes what it reads. */
 static void check_memory(const Flight *f, const char *line) {
   Range r;
-  char plain[4096] = "", *out = plain; /* without the marks of buffers that are written */
-  for (const char *c = line; *c && out < plain + sizeof plain - 1; c++)
-    if (*c != '>') *out++ = *c;
-  for (const char *at = plain; (at = next_buffer(at, &r)) != NULL;)
-    for (int i = 0; i < f->nwritten; i++)
-      ck_assert_msg(r.from >= f->written[i].to || r.to <= f->written[i].from,
-                    "%s is under way to %lx\n%s", f->name, f->written[i].from, line);
+  bool written;
+  for (const char *at = line; (at = next_buffer(at, &r, &written)) != NULL;)
+    for (int i = 0; i < f->nbuffers; i++)
+      ck_assert_msg(!overlap(&r, &f->written[i]) && !(written && overlap(&r, &f->read[i])),
+                    "%s is under way from %lx to %lx\n%s", f->name, f->read[i].from,
+                    f->written[i].from, line);
+}
+
+static void begin(Flight *f, const char *name, const char *line) {
+  Range r[16];
+  int n = 0;
+  bool written;
+  memset(f, 0, sizeof *f);
+  snprintf(f->name, sizeof f->name, "%s", name);
+  f->scatter = strncmp(name, "reduce_scatter", 14) == 0;
+  for (const char *at = line; n < 16 && (at = next_buffer(at, &r[n], &written)) != NULL;) n++;
+  ck_assert_msg(n >= 2 && n % 2 == 0, "%d buffers: %s", n, line);
+  for (; f->nbuffers < n / 2; f->nbuffers++) {
+    f->read[f->nbuffers] = r[2 * f->nbuffers];
+    f->written[f->nbuffers] = r[2 * f->nbuffers + 1];
+  }
 }
 
 /* Of all layers but the first, gathers are begun before the products of the block before; all
@@ -164,14 +184,9 @@ static void check_flights(int level, const char *options) {
       for (int i = 0; i < n; i++)
         ck_assert_msg(under_way[i].scatter != scatter, "level %d %s: two under way\n%s", level,
                       options, line);
-      strcpy(under_way[n].name, name);
-      under_way[n].nwritten = products[n] = 0;
-      Range r;
-      int k = 0;
-      for (const char *at = line; (at = next_buffer(at, &r)) != NULL; k++)
-        if (k % 2 == 1 && k < 16) under_way[n].written[under_way[n].nwritten++] = r;
-      ck_assert_msg(k >= 2 && k % 2 == 0, "%d buffers: %s", k, line);
-      under_way[n++].scatter = scatter;
+      products[n] = 0;
+      begin(&under_way[n++], name, line);
+      continue;
     }
     for (int i = 0; i < n; i++)
       if (strcmp(under_way[i].name, name) != 0) check_memory(&under_way[i], line);
@@ -196,6 +211,7 @@ START_TEST(blocks_ahead) {
   check_flights(3, "--mesh dp=4");
   check_flights(3, "--mesh dp=4 -D again=true -D batches=2");
   check_flights(3, "--mesh dp=2,tp=2");
+  check_flights(3, "--mesh dp=2 -D half=true");
 }
 END_TEST
 
