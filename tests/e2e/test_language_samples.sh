@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The language models as their READMEs show them: the losses of steps 1 and 20 to three digits, and a
-# text that begins with its prompt. DTMC names the compiler.
+# text that begins with its prompt. Then the same sources on other meshes, where two steps, an
+# evaluation and the likeliest text must be those of one rank. DTMC names the compiler.
 set -euo pipefail
 : "${DTMC:?set DTMC to the compiler}"
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -20,4 +21,32 @@ for sample in llama gpt2 mixtral; do
   ./"$sample" infer --load m.safetensors --data prompt="In the" >text
   head -c 6 text | grep -q '^In the$' || { cat text; echo "FAIL: $sample wrote something else"; exit 1; }
 done
-echo "3 passed, 0 failed"
+
+# $1: sample, $2: name of the result, the rest: flags of the compiler
+run() {
+  "$DTMC" "$root/samples/$1/$1.dtm" -D temperature=0.0 "${@:3}" -o program
+  {
+    ./program train --steps 2 --no-curve --log=json --threads 1 --save "$2.safetensors"
+    ./program eval --load one.safetensors --log=json --threads 1 --data text=short.txt
+  } >log 2>&1 || { cat log; exit 1; }
+  sed -n 's/.*"\(loss\|value\)":\([-0-9.e+]*\).*/\2/p' log >"$2.numbers"
+  ./program infer --load one.safetensors --threads 1 >"$2.text"
+}
+meshes=0
+same() {
+  run "$1" other "${@:2}"
+  [ "$(wc -l <one.numbers)" = 3 ] && paste one.numbers other.numbers |
+    awk '{ d = ($1 - $2) / $1; if (!(d * d < 1e-10)) bad = 1 } END { exit bad || NR != 3 }' ||
+    { paste one.numbers other.numbers; echo "FAIL: $*: not the losses of one rank"; exit 1; }
+  sort -u other.text | cmp - one.text || { cat other.text; echo "FAIL: $*: another text"; exit 1; }
+  meshes=$((meshes + 1))
+}
+head -c 20000 "$root/samples/llama/data/bible.txt" >short.txt
+run llama one
+same llama --mesh dp=2,tp=2
+same llama --mesh pp=2,ring_cp=2
+same llama --mesh dp=2,pp=2,ulysses_cp=2,ring_cp=1,tp=2 -D layers=4
+same llama --mesh pp=2 -D chunks=2 -D microbatches=4 -D schedule=interleaved
+run gpt2 one -D layers=3
+same gpt2 -D layers=3 --mesh pp=2,tp=2 -D microbatches=4 -D schedule=zero_bubble
+echo "$((3 + meshes)) passed, 0 failed"
