@@ -47,10 +47,13 @@ static const char *unit_dims(Session *s, const Mesh *mesh) {
 /* What compiling would find behind elaboration: values without a gradient, and in a pipeline what
  * goes into no segment or a schedule that cannot run. */
 static void check_gradients(Session *s, Program *program, DiagSink *sink) {
-  if (sink->errors || !compute_run(program, sink)) return;
-  expand_run(program);
-  store_run(program);
-  if (autodiff_check(program, session_plans(s), sink)) pipeline_check(program, sink);
+  Program train = *program; /* the other blocks have no gradients */
+  for (BlockKind b = 0; b < BLOCK_COUNT; b++)
+    if (b != BLOCK_TRAIN) train.block[b].graph = NULL;
+  if (sink->errors || !compute_run(&train, sink)) return;
+  expand_run(&train);
+  store_run(&train);
+  if (autodiff_check(&train, session_plans(s), sink)) pipeline_check(&train, sink);
 }
 
 /* Each elaboration has memory of its own: of the first one nothing but diagnostics is left when the

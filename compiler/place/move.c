@@ -123,7 +123,7 @@ void path_move(Path *path, const TensorType *to) {
     if (topology->alpha[a] < alpha) alpha = topology->alpha[a];
     if (topology->beta[a] < beta) beta = topology->beta[a];
   }
-  double least = (double)measure_exchange(&start.at, to).received;
+  double least = (double)path_measure(&start, to).received;
   if (least == 0) return;
   least = alpha + beta * least * (double)dtype_bytes(to->dtype);
   if (path->plan.cost - start.plan.cost <= least * (1 + 1e-9)) return;

@@ -287,7 +287,9 @@ static void plan_pair(Arena *arena, const TensorType *from, const TensorType *to
   out->error = find_error(arena, from, to);
   if (out->error) return;
   Planner p = {.from = from, .to = to};
-  p.start = (Path){.at = *from, .topology = topology};
+  Memo memo = {.known = {0}};
+  arena_init(&memo.arena);
+  p.start = (Path){.at = *from, .topology = topology, .memo = &memo};
   p.start.plan.peak_bytes = type_local_bytes(from);
   try_pair(&p);
   TensorType filled;
@@ -298,6 +300,7 @@ static void plan_pair(Arena *arena, const TensorType *from, const TensorType *to
     try_pair(&p);
   }
   *out = p.best.plan;
+  arena_free(&memo.arena);
 }
 
 /* The topology of one mesh. */

@@ -4,12 +4,30 @@
 
 #include "place/measure.h"
 
+typedef struct Measured {
+  const Mesh *mesh;
+  Layout from;
+  Layout to;
+  Traffic traffic;
+} Measured;
+
+/* What exchanges cost that were measured for one pair of types: paths share many. */
+typedef struct Memo {
+  Arena arena;
+  IdMap known; /* hash -> index of an entry */
+  VEC(Measured) entries;
+} Memo;
+
 /* A plan under construction: `at` is the type reached so far. */
 typedef struct Path {
   RedistributePlan plan;
   TensorType at;
   const Topology *topology;
+  Memo *memo;
 } Path;
+
+/* measure_exchange from where the path is. */
+Traffic path_measure(const Path *path, const TensorType *to);
 
 /* a is better than b: cheaper; else smaller peak memory; else fewer steps; else fewer exchanges
  * (a named collective says more). */

@@ -70,9 +70,25 @@ static Op exchange_op(const TensorType *from, const TensorType *to) {
   return all_to_all && left == arrived ? OP_ALL_TO_ALL : OP_EXCHANGE;
 }
 
+Traffic path_measure(const Path *path, const TensorType *to) {
+  Memo *m = path->memo;
+  const TensorType *at = &path->at;
+  uint64_t key = hash_bytes(&to->layout, sizeof to->layout,
+                            hash_bytes(&at->layout, sizeof at->layout, (uintptr_t)at->mesh));
+  uint32_t i;
+  if (id_map_get(&m->known, key, &i) && m->entries.data[i].mesh == at->mesh &&
+      layout_equal(&m->entries.data[i].from, &at->layout) &&
+      layout_equal(&m->entries.data[i].to, &to->layout))
+    return m->entries.data[i].traffic;
+  Measured now = {at->mesh, at->layout, to->layout, measure_exchange(at, to)};
+  id_map_put(&m->arena, &m->known, key, m->entries.len);
+  VEC_PUSH(&m->arena, &m->entries, now);
+  return now.traffic;
+}
+
 void path_exchange(Path *path, const TensorType *to) {
   if (layout_equal(&path->at.layout, &to->layout)) return;
-  Traffic t = measure_exchange(&path->at, to);
+  Traffic t = path_measure(path, to);
   Op op = t.received == 0 ? OP_SHARD_SLICE : exchange_op(&path->at, to);
   if (op == OP_ALL_GATHER) t.sent = t.received; /* each block travels on from rank to rank */
   push(path, op, measure_axes(&path->at, to), to, t);

@@ -19,16 +19,19 @@ bool *pipeline_live(Arena *arena, const Graph *g) {
 /* --- sets of ranks ------------------------------------------------------------------------------
  */
 
-static bool *ranks_of(Arena *arena, const Mesh *m, int64_t world) {
-  bool *in = ARENA_ARRAY(arena, bool, world);
-  for (int64_t p = 0; p < m->nranks; p++) in[mesh_rank(m, p)] = true;
+/* A bit per rank. */
+static uint64_t *ranks_of(Arena *arena, const Mesh *m, int64_t world) {
+  uint64_t *in = ARENA_ARRAY(arena, uint64_t, world / 64 + 1);
+  for (int64_t p = 0; p < m->nranks; p++) {
+    int64_t r = mesh_rank(m, p);
+    in[r / 64] |= UINT64_C(1) << r % 64;
+  }
   return in;
 }
 
-/* How many ranks of `m` are in the set. */
-static int64_t common(const Mesh *m, const bool *set) {
+static int64_t common(const uint64_t *a, const uint64_t *b, int64_t world) {
   int64_t n = 0;
-  for (int64_t p = 0; p < m->nranks; p++) n += set[mesh_rank(m, p)];
+  for (int64_t w = 0; w <= world / 64; w++) n += __builtin_popcountll(a[w] & b[w]);
   return n;
 }
 
@@ -43,9 +46,11 @@ static void list_meshes(Arena *arena, const Program *program, const Graph *g, co
   out->mesh = ARENA_ARRAY(arena, const Mesh *, program->meshes.len + 1);
   out->stage = ARENA_ARRAY(arena, uint32_t, program->meshes.len + 1);
   out->ranks = ARENA_ARRAY(arena, const Mesh *, program->meshes.len + 1);
+  const Mesh *last = NULL;
   for (ValueId v = 1; v < g->values.len; v++) {
     const Value *value = graph_value(g, v);
-    if (!varies[v] || !live[value->node]) continue;
+    if (value->type.mesh == last || !varies[v] || !live[value->node]) continue;
+    last = value->type.mesh;
     uint32_t i = 0;
     while (i < out->n && out->mesh[i] != value->type.mesh) i++;
     if (i == out->n) out->mesh[out->n++] = value->type.mesh;
@@ -56,15 +61,19 @@ bool stages_find(Arena *arena, const Program *program, const Graph *g, const boo
                  const bool *live, StageMap *out, const char **fault) {
   *out = (StageMap){0};
   list_meshes(arena, program, g, varies, live, out);
-  for (uint32_t i = 0; i < out->n; i++) out->stage[i] = NO_STAGE;
+  int64_t world = program->world->nranks;
+  uint64_t **ranks = ARENA_ARRAY(arena, uint64_t *, out->n + 1);
+  for (uint32_t i = 0; i < out->n; i++) {
+    out->stage[i] = NO_STAGE;
+    ranks[i] = ranks_of(arena, out->mesh[i], world);
+  }
   for (uint32_t i = 0; i < out->n; i++) {
     const Mesh *m = out->mesh[i];
-    const bool *in = ranks_of(arena, m, program->world->nranks);
     bool contains = false;
     uint32_t same = NO_STAGE;
     for (uint32_t k = 0; k < out->n; k++) {
       const Mesh *o = out->mesh[k];
-      int64_t shared = common(o, in);
+      int64_t shared = common(ranks[k], ranks[i], world);
       if (!shared || k == i) continue;
       contains |= shared == o->nranks && o->nranks < m->nranks;
       if (shared == o->nranks && o->nranks == m->nranks && k < i) same = out->stage[k];
