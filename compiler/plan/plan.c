@@ -1,6 +1,7 @@
 /* The planner's driver: see plan.h. In: fused blocks. Out: the image. */
 #include "plan/plan.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "plan/block.h"
@@ -40,36 +41,52 @@ static uint64_t place_variables(Arena *arena, const Program *program, const Rank
   return top;
 }
 
-static void raise(uint64_t *top, uint64_t end) {
-  if (end > *top) *top = end;
+/* A piece of the arena, and the ranks that use it. */
+typedef struct Piece {
+  uint64_t begin, end, ranks;
+} Piece;
+typedef VEC(Piece) PieceList;
+
+static int by_begin(const void *a, const void *b) {
+  uint64_t x = ((const Piece *)a)->begin, y = ((const Piece *)b)->begin;
+  return (x > y) - (x < y);
 }
 
-/* What stages need besides buffers. */
-static void measure_variables(Arena *arena, const Program *program, const RankSets *sets,
-                              const uint64_t *offset, Plan *plan) {
-  const Pipeline *p = program->block[BLOCK_TRAIN].pipeline;
-  if (!p) return;
-  plan->stages = ARENA_ARRAY(arena, StageMemory, p->stages.len);
-  for (uint32_t s = 0; s < p->stages.len; s++) {
-    uint64_t ranks = rank_set(sets, p->stages.data[s].mesh), *top = &plan->stages[s].arena;
-    *top = ABI_STEP_BYTES;
-    for (uint32_t i = 0; i < program->vars.len; i++)
-      if (rank_set(sets, program->vars.data[i].type.mesh) & ranks)
-        raise(top, offset[i] + (uint64_t)type_local_bytes(&program->vars.data[i].type));
+static void list_variables(Arena *arena, const Program *program, const RankSets *sets,
+                           const uint64_t *offset, PieceList *out) {
+  VEC_PUSH(arena, out, (Piece){0, ABI_STEP_BYTES, UINT64_MAX});
+  for (uint32_t i = 0; i < program->vars.len; i++) {
+    const TensorType *t = &program->vars.data[i].type;
+    uint64_t end = offset[i] + (uint64_t)type_local_bytes(t);
+    VEC_PUSH(arena, out, (Piece){offset[i], end, rank_set(sets, t->mesh)});
   }
 }
 
-/* What they need of a block's buffers. */
-static void measure_stages(const PlanBlock *b, Plan *plan) {
+/* Buffers of a block; what stages keep of them. */
+static void list_buffers(const PlanBlock *b, Plan *plan, PieceList *out) {
   const Pipeline *p = b->program->block[BLOCK_TRAIN].pipeline;
-  for (uint32_t s = 0; p && s < p->stages.len; s++) {
-    uint64_t ranks = rank_set(b->sets, p->stages.data[s].mesh);
-    for (uint32_t v = 1; v < b->fused->values.len; v++) {
-      const Storage *x = &b->storage[v];
-      if (x->parent != v || x->first == NOWHERE || x->var || x->step || !(x->ranks & ranks))
-        continue;
-      raise(&plan->stages[s].arena, x->offset + storage_bytes(x));
-      if (x->slots && !x->outbox) plan->stages[s].kept += storage_bytes(x);
+  for (uint32_t v = 1; v < b->fused->values.len; v++) {
+    const Storage *x = &b->storage[v];
+    if (x->parent != v || x->first == NOWHERE || x->var || x->step) continue;
+    VEC_PUSH(b->arena, out, (Piece){x->offset, x->offset + storage_bytes(x), x->ranks});
+    if (!x->slots || x->outbox) continue;
+    for (uint32_t s = 0; s < p->stages.len; s++)
+      if (x->ranks & rank_set(b->sets, p->stages.data[s].mesh))
+        plan->stages[s].kept += storage_bytes(x);
+  }
+}
+
+/* How many bytes of the arena each stage uses. What lies between them is never touched. */
+static void measure_stages(const Pipeline *p, const RankSets *sets, PieceList *pieces,
+                           StageMemory *out) {
+  qsort(pieces->data, pieces->len, sizeof *pieces->data, by_begin);
+  for (uint32_t s = 0; s < p->stages.len; s++) {
+    uint64_t ranks = rank_set(sets, p->stages.data[s].mesh), top = 0;
+    for (uint32_t i = 0; i < pieces->len; i++) {
+      const Piece *x = &pieces->data[i];
+      if (!(x->ranks & ranks) || x->end <= top) continue;
+      out[s].arena += x->end - (x->begin > top ? x->begin : top);
+      top = x->end;
     }
   }
 }
@@ -108,7 +125,11 @@ Plan *plan_run(Arena *arena, const Program *program, FusedProgram *const fused[B
   if (pipeline) plan->persistent_size += aligned(pipeline->channels.len * ABI_CHANNEL_BYTES);
   plan->arena_size = plan->persistent_size;
   emit_variables(&w, program, offset);
-  measure_variables(arena, program, &sets, offset, plan);
+  PieceList pieces = {0};
+  if (pipeline) {
+    plan->stages = ARENA_ARRAY(arena, StageMemory, pipeline->stages.len);
+    list_variables(arena, program, &sets, offset, &pieces);
+  }
   for (BlockKind i = BLOCK_INIT; i < BLOCK_COUNT; i++) {
     if (!fused[i]) continue;
     PlanBlock b = {.arena = arena, .program = program, .fused = fused[i], .sets = &sets};
@@ -119,12 +140,13 @@ Plan *plan_run(Arena *arena, const Program *program, FusedProgram *const fused[B
     block_find_buckets(&b);
     block_find_begins(&b);
     block_place(&b, plan->persistent_size, offset, options->reuse);
-    measure_stages(&b, plan);
+    if (pipeline) list_buffers(&b, plan, &pieces);
     block_emit(&b, &w, i, offset, &plan->blocks[i]);
     block_list_buffers(&b, plan->persistent_size, &plan->blocks[i]);
     uint64_t end = plan->persistent_size + b.height;
     if (end > plan->arena_size) plan->arena_size = end;
   }
+  if (pipeline) measure_stages(pipeline, &sets, &pieces, plan->stages);
   AbiHeader header = {.nkernels = nkernels,
                       .seed = program->seed,
                       .arena_size = plan->arena_size,

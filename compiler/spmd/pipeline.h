@@ -79,7 +79,7 @@ bool pipeline_check(const Program *program, DiagSink *sink);
 /* What the ranks of one stage need, in bytes per rank, known once memory is planned. */
 typedef struct StageMemory {
   uint64_t kept;  /* all blocks of values that live from one part of a micro-batch to another */
-  uint64_t arena; /* with variables and all other buffers: how far the rank's arena is used */
+  uint64_t arena; /* of the arena, for variables and all buffers, what its ranks use at all */
 } StageMemory;
 
 /* "F0.1", "B2": kind and chunk, as a table writes them, with a micro-batch number. */
