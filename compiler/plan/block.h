@@ -30,6 +30,7 @@ typedef struct PlanBlock {
   const RankSets *sets;
   uint32_t *order, norder;  /* groups in execution order */
   const Pipeline *pipeline; /* or NULL */
+  bool one_batch;           /* of a step: nothing is accumulated */
   uint32_t looped;          /* the first `looped` of them run per batch or micro-batch */
   uint32_t *position;       /* per group: index in order */
   Storage *storage;         /* per FValue */

@@ -5,7 +5,10 @@
  * wanted only later, and whose inputs stay alive anyway (constants, index vectors, casts of
  * variables), moves down to just before its first use, so that its result does not take memory
  * meanwhile. Gathers and reduce-scatters of one bucket move down to the last of them, where one
- * action can do them all. An ASSIGN moves behind every reader of the variable's old value.
+ * action can do them all. An ASSIGN moves behind every reader of the variable's old value. Where a
+ * step has one batch, the optimizer updates a parameter as soon as its gradient is there and
+ * nothing reads the old value any more: not all gradients live at once, and each is still in the
+ * caches.
  */
 #include <string.h>
 
@@ -184,6 +187,106 @@ static void join_buckets(PlanBlock *b, uint32_t *order) {
   block_sort(b, order, key, false);
 }
 
+/* The end of the bucket that stands at this position. */
+static uint32_t bucket_end(const PlanBlock *b, const uint32_t *order, uint32_t at) {
+  for (;; at++) {
+    if (at + 1 == b->norder) return at;
+    const Group *g = &b->fused->groups.data[order[at]];
+    const Group *next = &b->fused->groups.data[order[at + 1]];
+    if (g->kind != GROUP_COLLECTIVE || next->kind != GROUP_COLLECTIVE) return at;
+    int64_t bucket = node_int(graph_node(b->fused->graph, g->node), ATTR_BUCKET, 0);
+    if (!bucket || bucket != node_int(graph_node(b->fused->graph, next->node), ATTR_BUCKET, 0))
+      return at;
+  }
+}
+
+/* Per value root 1 + the variable it is the old value of; 0 = none. */
+static uint32_t *old_values(const PlanBlock *b) {
+  uint32_t *of = ARENA_ARRAY(b->arena, uint32_t, b->fused->values.len);
+  for (uint32_t i = 0; i < b->norder; i++) {
+    if (group_op(b, i) != OP_READ) continue;
+    const Group *g = &b->fused->groups.data[i];
+    const Node *n = graph_node(b->fused->graph, g->node);
+    of[root_of(b, g->outputs[0])] = (uint32_t)node_int(n, ATTR_VAR, 0) + 1;
+  }
+  return of;
+}
+
+/* What hoist_optimizer knows of a value and of a variable. */
+typedef struct Hoist {
+  const uint32_t *old; /* per root: old_values */
+  uint32_t *made;      /* per root: new position of its maker */
+  uint32_t *written;   /* per root: 1 + the variable that it is assigned to */
+  uint32_t *last_read; /* per variable: position of the last reader of its old value */
+  uint32_t *read;      /* per variable: new position of the last of its readers so far */
+} Hoist;
+
+static uint32_t assigned_var(const PlanBlock *b, const Hoist *h, const Group *g, uint32_t output) {
+  const Node *n = graph_node(b->fused->graph, g->node);
+  if (n->op == OP_ASSIGN) return (uint32_t)node_int(n, ATTR_VAR, 0) + 1;
+  return output < g->noutputs ? h->written[root_of(b, g->outputs[output])] : 0;
+}
+
+/* The position behind which the group at i may run: everything that it reads is there, and nobody
+ * reads the old values of what it writes any more. */
+static uint32_t earliest(const PlanBlock *b, const Hoist *h, const Group *g, uint32_t i) {
+  uint32_t at = 0;
+  for (uint32_t k = 0; k < g->ninputs; k++)
+    if (g->inputs[k] && h->made[root_of(b, g->inputs[k])] > at)
+      at = h->made[root_of(b, g->inputs[k])];
+  for (uint32_t k = 0; k < g->noutputs + 1; k++) {
+    uint32_t var = assigned_var(b, h, g, k);
+    if (!var) continue;
+    if (h->last_read[var - 1] > i) return i;
+    if (h->read[var - 1] > at) at = h->read[var - 1];
+  }
+  return at;
+}
+
+/* The group at i runs behind the one at `key`. */
+static void settle(const PlanBlock *b, Hoist *h, const Group *g, uint32_t key) {
+  for (uint32_t k = 0; k < g->noutputs; k++) h->made[root_of(b, g->outputs[k])] = key;
+  for (uint32_t k = 0; k < g->ninputs; k++) {
+    uint32_t var = g->inputs[k] ? h->old[root_of(b, g->inputs[k])] : 0;
+    if (var && key > h->read[var - 1]) h->read[var - 1] = key;
+  }
+}
+
+/* Moves what the optimizer does up among the groups of the only batch: behind what it needs and
+ * behind the outputs, where a loss that is not finite ends the step. */
+static void hoist_optimizer(const PlanBlock *b, uint32_t *order) {
+  const FusedProgram *f = b->fused;
+  uint32_t nvalues = f->values.len, nvars = b->program->vars.len, once = 0, outputs = 0;
+  uint32_t *key = ARENA_ARRAY(b->arena, uint32_t, b->norder);
+  Hoist h = {.old = old_values(b),
+             .made = ARENA_ARRAY(b->arena, uint32_t, nvalues),
+             .written = ARENA_ARRAY(b->arena, uint32_t, nvalues),
+             .last_read = ARENA_ARRAY(b->arena, uint32_t, nvars),
+             .read = ARENA_ARRAY(b->arena, uint32_t, nvars)};
+  for (uint32_t i = 0; i < b->norder; i++) {
+    const Group *g = &f->groups.data[order[i]];
+    if (block_part(b, order[i]) < first_once(b)) once = i + 1;
+    if (group_op(b, order[i]) == OP_OUTPUT && once == i + 1) outputs = i;
+    if (group_op(b, order[i]) == OP_ASSIGN)
+      h.written[root_of(b, g->inputs[0])] = assigned_var(b, &h, g, 0);
+    for (uint32_t k = 0; k < g->ninputs; k++) {
+      uint32_t var = g->inputs[k] ? h.old[root_of(b, g->inputs[k])] : 0;
+      if (var) h.last_read[var - 1] = i;
+    }
+  }
+  for (uint32_t i = 0; i < b->norder; i++) {
+    const Group *g = &f->groups.data[order[i]];
+    key[i] = i;
+    if (i >= once && group_phase(b, order[i]) == PHASE_OPTIMIZER) {
+      uint32_t at = earliest(b, &h, g, i);
+      if (at < outputs) at = outputs;
+      if (at < once) key[i] = bucket_end(b, order, at);
+    }
+    settle(b, &h, g, key[i]);
+  }
+  sort_by_key(b, order, key, true);
+}
+
 void block_order(PlanBlock *b) {
   b->norder = b->fused->groups.len;
   uint32_t *order = ARENA_ARRAY(b->arena, uint32_t, b->norder);
@@ -193,6 +296,7 @@ void block_order(PlanBlock *b) {
   join_buckets(b, order);
   block_order_ahead(b, order);
   delay_assigns(b, order); /* a reader may have moved behind an ASSIGN */
+  if (b->one_batch) hoist_optimizer(b, order);
   b->order = order;
   b->position = ARENA_ARRAY(b->arena, uint32_t, b->norder);
   b->looped = 0;

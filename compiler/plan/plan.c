@@ -135,6 +135,7 @@ Plan *plan_run(Arena *arena, const Program *program, FusedProgram *const fused[B
     PlanBlock b = {.arena = arena, .program = program, .fused = fused[i], .sets = &sets};
     b.ahead = options->ahead;
     b.pipeline = program->block[i].pipeline;
+    b.one_batch = !b.pipeline && program->block[i].settings.accumulate <= 1;
     block_order(&b);
     block_share(&b, options->reuse);
     block_find_buckets(&b);

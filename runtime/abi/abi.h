@@ -183,7 +183,8 @@ enum { ABI_CHANNEL_BYTES = 8 };
 typedef struct AbiProgram {
   uint32_t present;
   uint32_t actions, nactions;
-  uint32_t looped; /* the first `looped` actions belong to FORWARD and BACKWARD */
+  uint32_t looped; /* FORWARD and BACKWARD end with the first `looped` actions; with one batch per
+                      step the optimizer is among them where it can be */
   uint32_t prologue, counted;
   uint32_t stages, nstages; /* range of `stage`; 0 = no pipeline */
   int64_t microbatches;     /* of one batch; 1 where nothing is cut */
