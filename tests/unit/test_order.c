@@ -1,0 +1,115 @@
+/* The order of a step: with one batch and nothing to wait for, parameters are updated among the
+ * backward pass; never before the loss is handed out, and never while an old value is needed. */
+#include <check.h>
+
+#include "autodiff/autodiff.h"
+#include "fuse/fuse.h"
+#include "place/expand.h"
+#include "plan/plan.h"
+#include "reference/compile.h"
+#include "runtime/abi/image.h"
+#include "spmd/spmd.h"
+#include "support/suite.h"
+
+#define NET(settings)                                                                              \
+  "mesh world(dp = 1)\n"                                                                           \
+  "module Net() {\n"                                                                               \
+  "  param w: f32[16, 16] = normal(std = 0.1)\n"                                                   \
+  "  param v: f32[16, 16] = normal(std = 0.1)\n"                                                   \
+  "  param u: f32[16, 16] = normal(std = 0.1)\n"                                                   \
+  "  forward(x) { return linear(gelu(linear(gelu(linear(gelu(linear(x, w)), v)), u)), w) }\n"      \
+  "}\n"                                                                                            \
+  "train {\n"                                                                                      \
+  "  data x = npy(\"x.npy\", f32[8@dp, 16])\n"                                                     \
+  "  model m = Net()\n"                                                                            \
+  "  loss mean(square(m(x))).redistribute(dp: Replicate)\n"                                        \
+  "  steps 5\n" settings "}\n"
+
+/* The train block's image, opened. */
+static Image image_of(Compiled *c, const char *text, const char *mesh) {
+  compile_clean(c, text, mesh);
+  PlanCache *plans = plan_cache_new(&c->arena);
+  expand_run(c->program);
+  ck_assert_msg(autodiff_run(c->program, plans, &c->sink), "%s", compile_messages(c));
+  const char *fault = spmd_run(c->program, plans);
+  ck_assert_msg(!fault, "%s", fault);
+  KernelSet kernels = {0};
+  const FuseOptions fuse = {.enabled = true};
+  FusedProgram *fused[BLOCK_COUNT] = {NULL};
+  fused[BLOCK_TRAIN] = fuse_run(&c->arena, c->program->block[BLOCK_TRAIN].graph, &kernels, &fuse);
+  const PlanOptions options = {.path = "/t.dtm", .compiler = "test", .reuse = true};
+  const Plan *plan = plan_run(&c->arena, c->program, fused, kernels.kernels.len, &options);
+  Image im;
+  const char *wrong = abi_image_open(plan->image, plan->image_size, &im);
+  ck_assert_msg(!wrong, "%s", wrong);
+  return im;
+}
+
+static bool touches(const Image *im, const AbiAction *a, uint64_t offset, bool write) {
+  for (uint32_t i = 0; i < a->nbuffers; i++) {
+    const AbiBuffer *b = &im->buffer[a->buffers + i];
+    if (b->type && b->offset == offset && (b->written != 0) == write) return true;
+  }
+  return false;
+}
+
+/* Checks every parameter; returns how many are updated before the backward pass ends. */
+static uint32_t updated_early(const Image *im) {
+  const AbiProgram *p = &im->program[ABI_PROGRAM_TRAIN];
+  uint32_t backward = 0, output = 0, early = 0;
+  for (uint32_t i = 0; i < p->nactions; i++) {
+    const AbiAction *a = &im->action[p->actions + i];
+    if (a->phase == ABI_PHASE_BACKWARD) backward = i;
+    if (a->kind == ABI_OUTPUT) output = i;
+  }
+  ck_assert_uint_lt(backward, p->looped);
+  for (uint64_t v = 0; v < im->var_count; v++) {
+    if (im->var[v].kind != VAR_PARAM) continue;
+    uint32_t updates = 0, update = 0;
+    for (uint32_t i = 0; i < p->nactions; i++)
+      if (touches(im, &im->action[p->actions + i], im->var[v].offset, true)) {
+        update = i;
+        updates++;
+      }
+    ck_assert_uint_eq(updates, 1);
+    ck_assert_uint_eq(im->action[p->actions + update].phase, ABI_PHASE_OPTIMIZER);
+    ck_assert_uint_gt(update, output);
+    for (uint32_t i = update + 1; i < p->nactions; i++)
+      ck_assert_msg(!touches(im, &im->action[p->actions + i], im->var[v].offset, false),
+                    "%s is read after its update", abi_text(im, im->var[v].name));
+    early += update < backward;
+  }
+  return early;
+}
+
+START_TEST(updates_among_the_backward_pass) {
+  static const struct {
+    const char *text, *mesh;
+    bool early;
+  } cases[] = {
+      {NET("  optimizer adamw(lr = 1e-3)\n"), NULL, true},
+      {NET("  optimizer sgd(lr = 1e-3)\n"), NULL, true},
+      {NET("  optimizer adamw(lr = 1e-3)\n  compute bf16\n"), NULL, true},
+      {NET("  optimizer adamw(lr = 1e-3)\n  clip_grad_norm 1.0\n"), NULL, false},
+      {NET("  optimizer adamw(lr = 1e-3)\n  accumulate 2\n"), NULL, false},
+      {NET("  optimizer adamw(lr = 1e-3)\n"), "dp=2", false},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Compiled c;
+    Image im = image_of(&c, cases[i].text, cases[i].mesh);
+    uint32_t early = updated_early(&im);
+    /* w is read until the end; of v and u at least one is not. */
+    ck_assert_msg(cases[i].early ? early > 0 : early == 0, "case %zu: %u early", i, early);
+    compile_free(&c);
+  }
+}
+END_TEST
+
+int main(void) {
+  TCase *t = tcase_create("order");
+  tcase_set_timeout(t, 60);
+  tcase_add_test(t, updates_among_the_backward_pass);
+  Suite *s = suite_create("order");
+  suite_add_tcase(s, t);
+  return suite_run(s);
+}
