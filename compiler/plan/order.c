@@ -284,7 +284,7 @@ static void hoist_optimizer(const PlanBlock *b, uint32_t *order) {
     }
     settle(b, &h, g, key[i]);
   }
-  sort_by_key(b, order, key, true);
+  block_sort(b, order, key, true);
 }
 
 void block_order(PlanBlock *b) {

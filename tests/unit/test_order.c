@@ -59,7 +59,7 @@ static uint32_t updated_early(const Image *im) {
   uint32_t backward = 0, output = 0, early = 0;
   for (uint32_t i = 0; i < p->nactions; i++) {
     const AbiAction *a = &im->action[p->actions + i];
-    if (a->phase == ABI_PHASE_BACKWARD) backward = i;
+    if (a->phase == PHASE_BACKWARD) backward = i;
     if (a->kind == ABI_OUTPUT) output = i;
   }
   ck_assert_uint_lt(backward, p->looped);
@@ -72,7 +72,7 @@ static uint32_t updated_early(const Image *im) {
         updates++;
       }
     ck_assert_uint_eq(updates, 1);
-    ck_assert_uint_eq(im->action[p->actions + update].phase, ABI_PHASE_OPTIMIZER);
+    ck_assert_uint_eq(im->action[p->actions + update].phase, PHASE_OPTIMIZER);
     ck_assert_uint_gt(update, output);
     for (uint32_t i = update + 1; i < p->nactions; i++)
       ck_assert_msg(!touches(im, &im->action[p->actions + i], im->var[v].offset, false),
