@@ -86,7 +86,11 @@ void step_hand_out(Step *s, int64_t batches) {
   step_phase(s, PHASE_REDUCE);
   for (uint32_t i = 0; i < s->deferred.len; i++) {
     const Deferred *o = &s->deferred.data[i];
-    ValueId v = grad_scale(d, step_read(s, o->accumulator), 1 / (double)batches);
+    /* parts of a metric are added up, by what runs the program too; all else is a mean */
+    const char *role = node_string(&o->output, ATTR_ROLE);
+    bool adds = role && (strcmp(role, "sum") == 0 || strcmp(role, "count") == 0);
+    ValueId v = step_read(s, o->accumulator);
+    if (!adds) v = grad_scale(d, v, 1 / (double)batches);
     if (o->type.mesh) {
       TensorType to = o->type;
       to.dtype = grad_type(d, v)->dtype;

@@ -155,10 +155,13 @@ static bool build(Step *s, ProgramBlock *b, ValueId keep[2]) {
   }
   find_params(s);
   bool scaled = b->settings.compute == DT_F16 && s->nparams;
-  ValueId from = scaled ? step_scale_loss(s, keep[0]) : keep[0];
+  /* in f16 a micro-batch's share of the gradient is taken at its root: what overflows, and what is
+   * too small, is then what would be so in the whole batch */
+  int64_t parts = scaled ? b->settings.microbatches : 1;
+  ValueId from = scaled ? step_scale_loss(s, keep[0], 1 / (double)parts) : keep[0];
   if (s->cut ? !step_use_gradients(s, from, batches) : !gradients(s, from, batches)) return false;
   s->done = s->d.g->nodes.len;
-  if (s->cut && !step_gather_uses(s, batches)) return false;
+  if (s->cut && !step_gather_uses(s, batches / parts)) return false;
   drop_unused(s);
   if (s->cut)
     step_hand_out(s, batches);

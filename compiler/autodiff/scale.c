@@ -16,13 +16,14 @@ static ValueId choose(Step *s, ValueId condition, ValueId a, ValueId b) {
   return grad_add(&s->d, OP_WHERE, (ValueId[]){condition, a, b}, 3, NULL, 0);
 }
 
-ValueId step_scale_loss(Step *s, ValueId loss) {
+ValueId step_scale_loss(Step *s, ValueId loss, double share) {
   Grad *d = &s->d;
   d->node = graph_value(d->g, loss)->node;
   s->scale = step_new_scalar(s, "loss.scale", DT_F32, SCALE_FIRST);
   s->since = step_new_scalar(s, "loss.since", DT_F32, 0);
   s->usable = step_new_scalar(s, "loss.usable", DT_F32, 0);
   ValueId factor = step_on_mesh(s, step_read(s, s->scale), grad_type(d, loss)->mesh);
+  factor = grad_scale(d, factor, share);
   return grad_binary(d, OP_MUL, loss, grad_cast(d, factor, grad_type(d, loss)->dtype));
 }
 

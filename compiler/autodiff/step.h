@@ -90,9 +90,9 @@ void step_accumulate(Step *s, int64_t batches);
 void step_clear(Step *s);
 /* Brings every gradient to its parameter's placement, once, in buckets (reduce.c). */
 void step_reduce(Step *s, DType wire);
-/* Loss scaling (scale.c): the loss times the factor; gradients divided by it, when they are
- * reduced; the next factor. */
-ValueId step_scale_loss(Step *s, ValueId loss);
+/* Loss scaling (scale.c): the loss times the factor and `share`; gradients divided by it, when they
+ * are reduced; the next factor. */
+ValueId step_scale_loss(Step *s, ValueId loss, double share);
 void step_unscale(Step *s);
 void step_rescale(Step *s);
 /* `value`, but `old` in a step whose gradients cannot be used. */

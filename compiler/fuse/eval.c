@@ -122,6 +122,16 @@ static KRef eval_pointwise(const Eval *e) {
   return kb_point(&e->l->b, e->n->op, x[0], x[1], x[2]);
 }
 
+/* Elements of the whole along `dim` before those of the micro-batch at hand; 0 where it has all. */
+static KRef before_micro(const Eval *e, uint32_t dim) {
+  Lower *l = e->l;
+  const Attr *micro = node_attr(e->n, ATTR_MICRO);
+  if (!micro || micro->as.ints.data[0] != dim) return 0;
+  KAccess at = kb_access(fuse_buffer(l, 0, DT_I64, false));
+  at.offset = fuse_slot(l, constant(l->f, 2)); /* AbiStep.micro */
+  return fuse_scaled(l, kb_load(&l->b, at, 0, 0), constant(l->f, e->type->shape[dim]));
+}
+
 static KRef eval_factory(const Eval *e) {
   Lower *l = e->l;
   const Node *n = e->n;
@@ -134,13 +144,20 @@ static KRef eval_factory(const Eval *e) {
   if (n->op == OP_CONST || n->op == OP_FULL)
     return kb_const(&l->b, type, node_float(n, ATTR_VALUE, 0));
   uint32_t dim = n->op == OP_IOTA ? (uint32_t)wrap_dim(node_int(n, ATTR_DIM, 0), e->type->rank) : 0;
-  KRef at = kb_cast(&l->b, fuse_global_index(l, e->type, dim, &e->ix[dim]), type);
+  KRef number = fuse_global_index(l, e->type, dim, &e->ix[dim]);
+  KRef at = kb_cast(&l->b, sum(l, number, before_micro(e, dim)), type);
   if (n->op == OP_IOTA) return at;
   KRef start = literal(e, type, node_float(n, ATTR_START_VALUE, 0));
   KRef step = literal(e, type, node_float(n, ATTR_STEP_VALUE, DEFAULT_STEP_VALUE));
   KRef v = point2(l, OP_ADD, start, point2(l, OP_MUL, at, step));
   if (n->op == OP_ARANGE) return v;
   return point2(l, OP_POW, literal(e, type, node_float(n, ATTR_BASE, DEFAULT_BASE)), v);
+}
+
+/* How many micro-batches make a whole. */
+static int64_t micros(const Eval *e) {
+  const Attr *micro = node_attr(e->n, ATTR_MICRO);
+  return micro ? micro->as.ints.data[1] : 1;
 }
 
 /* The row-major number of the element in the whole tensor, its dims in their natural order. */
@@ -160,22 +177,13 @@ static KRef global_number(const Eval *e) {
     offset = add(l->f, offset, mul(l->f, stride, here));
     if (ix->dim >= 0) at[ix->dim] = add(l->f, at[ix->dim], mul(l->f, stride, ix->scale));
     if (ix->dyn) dyn = sum(l, dyn, fuse_scaled(l, ix->dyn, stride));
-    stride = mul(l->f, stride, constant(l->f, e->type->shape[d]));
+    KRef before = before_micro(e, d);
+    if (before) dyn = sum(l, dyn, fuse_scaled(l, before, stride));
+    stride = mul(l->f, stride, constant(l->f, e->type->shape[d] * (before ? micros(e) : 1)));
   }
   a.offset = fuse_slot(l, offset);
   for (uint32_t d = 0; d < l->k->ndims; d++) a.stride[d] = fuse_slot(l, at[d]);
   return sum(l, kb_index(&l->b, a), dyn);
-}
-
-/* Behind the elements of the micro-batches before this one: the place in the whole batch. */
-static KRef after_micros(const Eval *e, uint32_t step, KRef number) {
-  Lower *l = e->l;
-  int64_t elements = 1;
-  for (uint32_t d = 0; d < e->type->rank; d++) elements *= e->type->shape[d];
-  KAccess at = kb_access(step);
-  at.offset = fuse_slot(l, constant(l->f, 2)); /* AbiStep.micro */
-  KRef micro = kb_load(&l->b, at, 0, 0);
-  return sum(l, number, fuse_scaled(l, micro, constant(l->f, elements)));
 }
 
 static KRef eval_random(const Eval *e) {
@@ -185,7 +193,6 @@ static KRef eval_random(const Eval *e) {
   uint32_t step = fuse_buffer(l, 0, DT_I64, false);
   KInt instance = fuse_slot(l, constant(l->f, node_int(n, ATTR_INSTANCE, 0)));
   KRef number = global_number(e);
-  if (node_int(n, ATTR_MICRO, 0)) number = after_micros(e, step, number);
   KRef u = kb_random(&l->b, normal ? KRANDOM_NORMAL : KRANDOM_UNIFORM, instance, number, step);
   if (n->op == OP_RAND || normal) return kb_cast(&l->b, u, kernel_compute_type(e->type->dtype));
   /* Kept when the 24-bit draw reaches p: exact, so that every type has the same mask. */

@@ -107,11 +107,17 @@ uint32_t *graph_recomputed_scopes(Arena *arena, const Graph *g) {
   return of;
 }
 
+/* The node makes a part of what the whole batch has: from data, or along its rows. */
+static bool begins_varying(const Node *n) {
+  if (n->op == OP_INPUT || n->op == OP_MICRO_SUM) return true;
+  return n->noperands == 0 && n->op != OP_FULL && node_attr(n, ATTR_MICRO);
+}
+
 bool *graph_varying(Arena *arena, const Graph *g) {
   bool *varies = ARENA_ARRAY(arena, bool, g->values.len);
   for (NodeId id = 1; id < g->nodes.len; id++) {
     const Node *n = graph_node(g, id);
-    bool any = n->op == OP_INPUT || n->op == OP_MICRO_SUM;
+    bool any = begins_varying(n);
     for (uint32_t i = 0; i < n->noperands; i++) any |= varies[n->operands[i]];
     for (uint32_t i = 0; any && i < n->nresults; i++) varies[node_result(n, i)] = true;
   }

@@ -128,7 +128,7 @@ typedef enum TypeRule {
   X(SCALE, "scale", FLOAT)                                                                         \
   X(RING, "ring", STRING)                                                                          \
   X(SINGLE, "single", BOOL)                                                                        \
-  X(MICRO, "micro", BOOL)                                                                          \
+  X(MICRO, "micro", INTS)                                                                          \
   X(CHANNEL, "channel", INT)
 
 typedef enum AttrKey {

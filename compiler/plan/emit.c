@@ -249,8 +249,8 @@ static void emit_collective(Emitter *e, uint32_t id, AbiAction *a) {
 }
 
 /* The arguments after the dim of every operator that is a function of the runtime, in the order of
- * AttrKey; floats as their bits. One without a line here, or without a number in AbiLibrary, does
- * not compile. */
+ * AttrKey; floats as their bits; last the two numbers of MICRO, -1 and 1 without it. One without a
+ * line here, or without a number in AbiLibrary, does not compile. */
 #define LIBRARY_SORT ATTR_BIT(DESCENDING)
 #define LIBRARY_TOPK ATTR_BIT(K)
 #define LIBRARY_CUMSUM ATTR_BIT(REVERSE)
@@ -296,6 +296,10 @@ static void emit_library(Emitter *e, const Group *g, AbiAction *a) {
     if (attr_kind((AttrKey)key) == ATTR_KIND_FLOAT) memcpy(&value, &number, sizeof value);
     add_arg(e, a, constant(e, value));
   }
+  if (!(op_info(n->op)->attrs & ATTR_BIT(MICRO))) return;
+  const Attr *micro = node_attr(n, ATTR_MICRO);
+  add_arg(e, a, constant(e, micro ? micro->as.ints.data[0] : -1));
+  add_arg(e, a, constant(e, micro ? micro->as.ints.data[1] : 1));
 }
 
 static void emit_output(Emitter *e, const Group *g, const Node *n, AbiAction *a) {

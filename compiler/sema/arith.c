@@ -146,6 +146,11 @@ static Val bad_operands(Sema *s, BinaryOp op, Val a, Val b, Span span) {
 }
 
 static Val static_binary(Sema *s, BinaryOp op, Val a, Val b, Span span) {
+  if (a.in_parts || b.in_parts) {
+    Val whole = static_binary(s, op, val_whole(a), val_whole(b), span);
+    a.in_parts = b.in_parts = false;
+    return val_in_parts(static_binary(s, op, a, b, span), whole);
+  }
   if (op == BINARY_EQ || op == BINARY_NE) return val_bool(val_equal(a, b) == (op == BINARY_EQ));
   if (op == BINARY_AND || op == BINARY_OR) {
     if (a.kind != VAL_BOOL || b.kind != VAL_BOOL) return bad_operands(s, op, a, b, span);
@@ -187,6 +192,7 @@ Val eval_unary(Sema *s, UnaryOp op, Val a, Span span, Span operand) {
     if (!as_tensor(s, a, operand, "the operand", &x)) return POISON;
     return emit(s, op == UNARY_NEG ? OP_NEG : OP_LOGICAL_NOT, &x, 1, NULL, 0, span, &operand);
   }
+  if (a.in_parts) return static_binary(s, BINARY_MUL, a, val_int(-1), span);
   switch (op) {
   case UNARY_NEG:
     if (a.kind == VAL_INT) return a.as.i == INT64_MIN ? overflow(s, span) : val_int(-a.as.i);
@@ -241,7 +247,7 @@ static Val fold_floor_div(Sema *s, Val a, Val b, Span span) {
   return val_int(floor_div(a.as.i, b.as.i));
 }
 
-Val fold_scalar(Sema *s, const char *name, const Val *args, uint32_t n, Span span) {
+static Val fold(Sema *s, const char *name, const Val *args, uint32_t n, Span span) {
   if (n == 1 && args[0].kind == VAL_LIST) {
     const List *list = args[0].as.list;
     if (strcmp(name, "sum") == 0) return fold_sum(s, list, span);
@@ -289,4 +295,17 @@ Val fold_scalar(Sema *s, const char *name, const Val *args, uint32_t n, Span spa
   if (largest || strcmp(name, "min") == 0 || strcmp(name, "minimum") == 0)
     return fold_extremum(s, largest, args, n, span);
   return (Val){0};
+}
+
+Val fold_scalar(Sema *s, const char *name, const Val *args, uint32_t n, Span span) {
+  bool is_list = n == 1 && args[0].kind == VAL_LIST, in_parts = false;
+  const Val *numbers = is_list ? args[0].as.list->data : args;
+  uint32_t count = is_list ? args[0].as.list->len : n;
+  for (uint32_t i = 0; i < count; i++) in_parts |= numbers[i].in_parts;
+  Val r = fold(s, name, args, n, span);
+  if (!in_parts || r.kind == VAL_POISON) return r;
+  List *whole = list_new(s, count);
+  for (uint32_t i = 0; i < count; i++) whole->data[i] = val_whole(numbers[i]);
+  Val list = val_list(whole);
+  return val_in_parts(r, fold(s, name, is_list ? &list : whole->data, n, span));
 }

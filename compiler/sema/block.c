@@ -44,42 +44,33 @@ static void refuse_ineffective(Sema *s, RunBlock *block) {
 
 /* Losses and metrics, over the true samples where the last batch may be short. */
 static void hand_out(Sema *s, RunBlock *block) {
-  bool padded = !block->out->settings.drop_last && block->out->data.len;
+  const RunSettings *set = &block->out->settings;
+  bool padded = !set->drop_last && block->out->data.len,
+       cut = set->microbatches > 1 || set->schedule;
   for (uint32_t i = 0; i < block->reported.len; i++) {
     const Reported *r = &block->reported.data[i];
     bool is_loss = strcmp(r->role, "loss") == 0;
+    const char *what = is_loss ? "the loss" : "a metric";
     ValueId v = r->value, out;
     if (padded && !is_loss) {
       block_metric(s, block, r->name, v, r->span);
       continue;
     }
-    if (padded) v = block_masked_loss(s, block, v, r->span);
-    if (block->out->settings.microbatches > 1)
-      v = block_spread(s, block, v, is_loss ? "the loss" : "a metric", r->span);
+    if (padded || set->microbatches > 1) v = block_terms(s, block, v, what, r->span);
+    if (!v) continue;
+    if (padded && is_loss) name_value(s, val_tensor(v), "loss");
+    /* what is handed out once per step is a mean over its batches: each counts by its samples */
+    if (padded && cut) v = block_weighted_loss(s, block, v, r->span);
     if (is_loss) block->out->loss = v;
-    if (v && block_whole(s, val_tensor(v), r->span, is_loss ? "the loss" : "a metric", &out))
+    if (v && block_whole(s, val_tensor(v), r->span, what, &out))
       emit_output(s, out, r->name, r->role, r->span);
-    if (v && padded) block->out->loss = block_weighted_loss(s, block, v, r->span);
+    if (v && padded && !cut) block->out->loss = block_weighted_loss(s, block, v, r->span);
   }
-}
-
-/* Settings that are not built beside others. */
-static void refuse_together(Sema *s, RunBlock *block) {
-  const RunSettings *set = &block->out->settings;
-  const Stmt *drop = setting_of(s, block, "drop_last");
-  if (set->microbatches > 1 && !set->drop_last && drop)
-    sema_error(s, DIAG_UNSUPPORTED, drop->span,
-               "drop_last false is not supported yet beside micro-batches");
-  const Stmt *compute = setting_of(s, block, "compute");
-  if ((set->microbatches > 1 || set->schedule) && set->compute == DT_F16 && compute)
-    sema_error(s, DIAG_UNSUPPORTED, compute->span,
-               "compute f16 is not supported yet beside micro-batches");
 }
 
 static void finish_train(Sema *s, RunBlock *block) {
   ProgramBlock *out = block->out;
   refuse_ineffective(s, block);
-  refuse_together(s, block);
   if (!s->sink->errors && out->settings.microbatches > 1) block_spread_random(s, block);
   if (!s->sink->errors) hand_out(s, block);
   if (block->optimizer) block_optimizer(s, block->env, block);

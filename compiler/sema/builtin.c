@@ -13,8 +13,7 @@ static Val builtin_len(Sema *s, const Call *call) {
   Span at[1];
   if (!bind_words(s, call, "list", v, at)) return POISON;
   if (v[0].kind == VAL_STRING) return val_int((int64_t)strlen(v[0].as.s));
-  if (val_is_tensor(v[0]) && tensor_type(s, v[0])->rank > 0)
-    return val_int(tensor_type(s, v[0])->shape[0]);
+  if (val_is_tensor(v[0]) && tensor_type(s, v[0])->rank > 0) return val_extent(s, v[0], 0);
   const List *list;
   return want_list(s, v[0], at[0], "the argument of len", &list) ? val_int(list->len) : POISON;
 }
@@ -57,12 +56,12 @@ static Val builtin_size(Sema *s, const Call *call) {
     int64_t d;
     if (v[1].kind == VAL_UNSET) {
       List *list = list_new(s, t->rank);
-      for (uint32_t i = 0; i < t->rank; i++) list->data[i] = val_int(t->shape[i]);
+      for (uint32_t i = 0; i < t->rank; i++) list->data[i] = val_extent(s, v[0], i);
       return val_list(list);
     }
     if (!want_int(s, v[1], at[1], "dim", &d)) return POISON;
     if (d < 0) d += t->rank;
-    if (d >= 0 && d < t->rank) return val_int(t->shape[d]);
+    if (d >= 0 && d < t->rank) return val_extent(s, v[0], (uint32_t)d);
     sema_error(s, DIAG_INDEX, at[1], "the tensor has %u dims", t->rank);
     return POISON;
   }
@@ -141,11 +140,13 @@ static Val builtin_layout(Sema *s, const Call *call) {
 static Val builtin_int(Sema *s, const Call *call) {
   Val v[1];
   Span at[1];
-  double f;
-  if (!bind_words(s, call, "value", v, at) || !want_float(s, v[0], at[0], "the value", &f))
+  double whole;
+  if (!bind_words(s, call, "value", v, at) || !want_float(s, v[0], at[0], "the value", &whole))
     return POISON;
   if (v[0].kind == VAL_INT) return v[0];
-  if (fabs(f) < 9e18) return val_int((int64_t)f);
+  double f = val_as_double(v[0]);
+  if (fabs(f) < 9e18 && fabs(whole) < 9e18)
+    return val_in_parts(val_int((int64_t)f), val_int((int64_t)whole));
   sema_error(s, DIAG_ARITHMETIC, at[0], "the result does not fit a 64-bit int");
   return POISON;
 }
@@ -153,10 +154,10 @@ static Val builtin_int(Sema *s, const Call *call) {
 static Val builtin_float(Sema *s, const Call *call) {
   Val v[1];
   Span at[1];
-  double f;
-  if (!bind_words(s, call, "value", v, at) || !want_float(s, v[0], at[0], "the value", &f))
+  double whole;
+  if (!bind_words(s, call, "value", v, at) || !want_float(s, v[0], at[0], "the value", &whole))
     return POISON;
-  return val_float(f);
+  return val_in_parts(val_float(val_as_double(v[0])), val_float(whole));
 }
 
 static Val not_yet(Sema *s, const Call *call) {

@@ -4,6 +4,9 @@
  * the parameter. Random numbers depend on (seed, instance, global element index) only, so a value
  * is the same on every mesh. Where the type is Partial the value is made Replicate and
  * redistributed: rank 0 of the mesh dim keeps it.
+ *
+ * A type whose extents are of a micro-batch makes its part of what the whole batch would have:
+ * which part says MICRO.
  */
 #include <math.h>
 #include <string.h>
@@ -31,14 +34,43 @@ static bool factory_type(Sema *s, Val v, Span span, const char *what, TensorType
   return true;
 }
 
+/* MICRO of what a type makes that is made of the rows of a micro-batch. */
+static bool add_micro(Sema *s, Val type, Span span, Attr *attrs, uint32_t *nattrs) {
+  if (!type.in_parts) return true;
+  const TensorType *t = type.as.type;
+  int64_t parts = s->block->out->settings.microbatches, *micro = ARENA_ARRAY(s->arena, int64_t, 2);
+  uint32_t cut = 0;
+  for (uint32_t d = 0; d < t->rank; d++) {
+    if (type.whole.shape[d] == t->shape[d]) continue;
+    micro[0] = d;
+    cut += type.whole.shape[d] == parts * t->shape[d] ? 1 : 2;
+  }
+  micro[1] = parts;
+  attrs[(*nattrs)++] = ATTR_INTS(MICRO, micro, 2);
+  if (cut == 1) return true;
+  Diag *d = sema_error(s, DIAG_PIPELINE, span, "micro-batches have no parts of this");
+  diag_label(s->sink, d, "this is %s", type_print(s->arena, t));
+  diag_reason(
+      s->sink, d,
+      "its extents follow the rows of a batch, but not one of them alone and in proportion: "
+      "the micro-batches together would not have what the whole batch has");
+  diag_help(s->sink, d, (Span){0}, NULL, NULL,
+            "make it with the batch as one dim, or of extents that do not depend on the batch");
+  return false;
+}
+
 static Val finish(Sema *s, Val v, const TensorType *wanted, Span span) {
   if (v.kind == VAL_POISON) return v;
   v = emit_cast(s, v.as.tensor, wanted->dtype, span);
   return v.kind == VAL_POISON ? v : emit_redistribute(s, v.as.tensor, wanted, span);
 }
 
-static Val fill(Sema *s, const TensorType *t, double value, Span span) {
-  return emit(s, OP_FULL, NULL, 0, (Attr[]){ATTR_T(TYPE, t), ATTR_F(VALUE, value)}, 2, span, NULL);
+/* `type`: what was asked for, or VAL_UNSET. */
+static Val fill(Sema *s, Val type, const TensorType *t, double value, Span span) {
+  Attr attrs[3] = {ATTR_T(TYPE, t), ATTR_F(VALUE, value)};
+  uint32_t nattrs = 2;
+  if (!add_micro(s, type, span, attrs, &nattrs)) return POISON;
+  return emit(s, OP_FULL, NULL, 0, attrs, nattrs, span, NULL);
 }
 
 static Val filled(Sema *s, const Call *call, double value) {
@@ -48,7 +80,7 @@ static Val filled(Sema *s, const Call *call, double value) {
   if (!bind_words(s, call, "type?", v, at) ||
       !factory_type(s, v[0], at[0], call->name, &made, &wanted))
     return POISON;
-  return finish(s, fill(s, &made, value, call->span), &wanted, call->span);
+  return finish(s, fill(s, v[0], &made, value, call->span), &wanted, call->span);
 }
 Val builtin_zeros(Sema *s, const Call *call) {
   return filled(s, call, 0);
@@ -59,10 +91,6 @@ Val builtin_ones(Sema *s, const Call *call) {
 /* Zeros: memory with arbitrary contents would make runs differ. */
 Val builtin_empty(Sema *s, const Call *call) {
   return filled(s, call, 0);
-}
-
-static double number(Val v) {
-  return val_as_double(v);
 }
 
 /* full(type, value); full(x): the whole of a value on every rank. */
@@ -80,7 +108,8 @@ Val builtin_full(Sema *s, const Call *call) {
                val_kind_name(v[1]));
     return POISON;
   }
-  return finish(s, fill(s, &made, number(v[1]), call->span), &wanted, call->span);
+  return finish(s, fill(s, v[0], &made, val_as_double(val_whole(v[1])), call->span), &wanted,
+                call->span);
 }
 
 /* constant(value): an initialiser. */
@@ -93,15 +122,18 @@ Val builtin_constant(Sema *s, const Call *call) {
       !want_float(s, v[0], at[0], "the value", &value) ||
       !factory_type(s, v[1], call->span, call->name, &made, &wanted))
     return POISON;
-  return finish(s, fill(s, &made, value, call->span), &wanted, call->span);
+  return finish(s, fill(s, v[1], &made, value, call->span), &wanted, call->span);
 }
 
 /* Random numbers in the widest type that the element type rounds from, so that narrow types round
  * once. */
-static Val random_numbers(Sema *s, Op op, TensorType t, double scale, double shift, Span span) {
+static Val random_numbers(Sema *s, Op op, Val type, TensorType t, double scale, double shift,
+                          Span span) {
   if (t.dtype != DT_F64) t.dtype = DT_F32;
-  Attr attrs[] = {ATTR_T(TYPE, &t), ATTR_I(INSTANCE, next_instance(s))};
-  Val v = emit(s, op, NULL, 0, attrs, 2, span, NULL);
+  Attr attrs[3] = {ATTR_T(TYPE, &t), ATTR_I(INSTANCE, next_instance(s))};
+  uint32_t nattrs = 2;
+  if (!add_micro(s, type, span, attrs, &nattrs)) return POISON;
+  Val v = emit(s, op, NULL, 0, attrs, nattrs, span, NULL);
   if (v.kind != VAL_POISON && scale != 1)
     v = emit2(s, OP_MUL, v.as.tensor, emit_const(s, t.dtype, scale, t.mesh, span), span);
   if (v.kind != VAL_POISON && shift != 0)
@@ -123,7 +155,7 @@ static Val random_filled(Sema *s, const Call *call, Op op) {
   if (!bind_words(s, call, op_words(op), v, at) ||
       !factory_type(s, v[0], at[0], call->name, &made, &wanted) || !float_type(s, &wanted, call))
     return POISON;
-  return finish(s, random_numbers(s, op, made, 1, 0, call->span), &wanted, call->span);
+  return finish(s, random_numbers(s, op, v[0], made, 1, 0, call->span), &wanted, call->span);
 }
 Val builtin_rand(Sema *s, const Call *call) {
   return random_filled(s, call, OP_RAND);
@@ -135,7 +167,7 @@ Val builtin_randn(Sema *s, const Call *call) {
 /* A type first, then two numbers: normal(type?, mean, std), uniform(type?, low, high). In an
  * initialiser the numbers may come first. */
 static bool bind_two(Sema *s, const Call *call, const char *with_type, const char *without,
-                     double number_of[2], TensorType *made, TensorType *wanted) {
+                     double number_of[2], Val *type, TensorType *made, TensorType *wanted) {
   Val v[3];
   Span at[3];
   bool typed = false;
@@ -146,21 +178,25 @@ static bool bind_two(Sema *s, const Call *call, const char *with_type, const cha
     if (v[i + 1].kind != VAL_UNSET &&
         !want_float(s, v[i + 1], at[i + 1], "the argument", &number_of[i]))
       return false;
+  *type = v[0];
   return factory_type(s, v[0], call->span, call->name, made, wanted) && float_type(s, wanted, call);
 }
 
 Val builtin_normal(Sema *s, const Call *call) {
   double n[2] = {0, 1};
+  Val type;
   TensorType made, wanted;
-  if (!bind_two(s, call, "type mean? std?", "mean? std?", n, &made, &wanted)) return POISON;
-  return finish(s, random_numbers(s, OP_RANDN, made, n[1], n[0], call->span), &wanted, call->span);
+  if (!bind_two(s, call, "type mean? std?", "mean? std?", n, &type, &made, &wanted)) return POISON;
+  return finish(s, random_numbers(s, OP_RANDN, type, made, n[1], n[0], call->span), &wanted,
+                call->span);
 }
 
 Val builtin_uniform(Sema *s, const Call *call) {
   double n[2] = {0, 1};
+  Val type;
   TensorType made, wanted;
-  if (!bind_two(s, call, "type low? high?", "low? high?", n, &made, &wanted)) return POISON;
-  return finish(s, random_numbers(s, OP_RAND, made, n[1] - n[0], n[0], call->span), &wanted,
+  if (!bind_two(s, call, "type low? high?", "low? high?", n, &type, &made, &wanted)) return POISON;
+  return finish(s, random_numbers(s, OP_RAND, type, made, n[1] - n[0], n[0], call->span), &wanted,
                 call->span);
 }
 
@@ -192,8 +228,8 @@ static Val scaled(Sema *s, const Call *call, bool xavier, bool is_uniform) {
   double variance = xavier ? given * given * 2 / (in + out) : 2 / ((1 + given * given) * in);
   double std = isfinite(variance) ? sqrt(variance) : 0; /* no element: any value does */
   double bound = sqrt(3.0) * std;
-  Val r = is_uniform ? random_numbers(s, OP_RAND, made, 2 * bound, -bound, call->span)
-                     : random_numbers(s, OP_RANDN, made, std, 0, call->span);
+  Val r = is_uniform ? random_numbers(s, OP_RAND, v[1], made, 2 * bound, -bound, call->span)
+                     : random_numbers(s, OP_RANDN, v[1], made, std, 0, call->span);
   return finish(s, r, &wanted, call->span);
 }
 Val builtin_xavier_uniform(Sema *s, const Call *call) {
@@ -220,6 +256,7 @@ Val builtin_kaiming(Sema *s, const Call *call) {
 
 /* A call NAME(type, numbers...), whatever the order its arguments are written in. */
 typedef struct Ramp {
+  Val type;
   TensorType made, wanted;
   double n[3];
 } Ramp;
@@ -231,13 +268,16 @@ static bool bind_ramp(Sema *s, const Call *call, const char *words, uint32_t n, 
   for (uint32_t i = 1; i < n; i++)
     if (v[i].kind != VAL_UNSET && !want_float(s, v[i], at[i], "the bound", &out->n[i - 1]))
       return false;
+  out->type = v[0];
   return factory_type(s, v[0], at[0], call->name, &out->made, &out->wanted);
 }
 
 static Val ramp(Sema *s, const Call *call, const Ramp *r, Op op, double step) {
-  Attr attrs[] = {ATTR_T(TYPE, &r->made), ATTR_F(START_VALUE, r->n[0]), ATTR_F(STEP_VALUE, step),
-                  ATTR_F(BASE, r->n[2])};
-  Val y = emit(s, op, NULL, 0, attrs, op == OP_LOGSPACE ? 4 : 3, call->span, NULL);
+  Attr attrs[5] = {ATTR_T(TYPE, &r->made), ATTR_F(START_VALUE, r->n[0]), ATTR_F(STEP_VALUE, step)};
+  uint32_t nattrs = 3;
+  if (op == OP_LOGSPACE) attrs[nattrs++] = ATTR_F(BASE, r->n[2]);
+  if (!add_micro(s, r->type, call->span, attrs, &nattrs)) return POISON;
+  Val y = emit(s, op, NULL, 0, attrs, nattrs, call->span, NULL);
   return finish(s, y, &r->wanted, call->span);
 }
 
@@ -251,6 +291,7 @@ Val builtin_arange(Sema *s, const Call *call) {
 /* Spacing of n points from first to last, both included. */
 static double spacing(const Ramp *r) {
   int64_t n = r->made.rank ? r->made.shape[0] : 0;
+  if (r->type.in_parts) n = r->type.whole.shape[0];
   return n > 1 ? (r->n[1] - r->n[0]) / (double)(n - 1) : 0;
 }
 
@@ -277,12 +318,15 @@ static Val like(Sema *s, const Call *call, Val (*make)(Sema *, const Call *)) {
     return POISON;
   }
   TensorType t = *tensor_type(s, call->args[0].value);
+  int64_t whole[DTM_MAX_DIMS];
+  for (uint32_t d = 0; d < t.rank; d++)
+    whole[d] = (int64_t)val_as_double(val_whole(val_extent(s, call->args[0].value, d)));
   for (uint32_t a = 0; a < t.mesh->naxes; a++)
     if (t.layout.at[a].kind == PLACE_PARTIAL) t.layout.at[a] = (Place){0};
   Call typed = *call;
   CallArg *args = ARENA_ARRAY(s->arena, CallArg, call->nargs);
   memcpy(args, call->args, call->nargs * sizeof *args);
-  args[0].value = val_type(s, VAL_TYPE, &t);
+  args[0].value = val_type_in_parts(s, val_type(s, VAL_TYPE, &t), whole);
   args[0].name = NULL;
   typed.args = args;
   return make(s, &typed);

@@ -322,6 +322,7 @@ Val coerce_named(Sema *s, Env *env, const TypeExpr *t, Val v, Span span, const c
 bool type_is_tensor(const TypeExpr *t); /* dtype with or without dims, any: not int, axis, ... */
 /* A type all of whose names are known. */
 bool eval_type(Sema *s, Env *env, const TypeExpr *t, TensorType *out);
+Val eval_type_value(Sema *s, Env *env, const TypeExpr *t); /* VAL_TYPE; POISON after a report */
 /* [B@dp, S]: layout of a literal, on the mesh at hand. */
 bool eval_layout_literal(Sema *s, Env *env, const Expr *e, const Mesh *mesh, TensorType *out);
 /* Checks a tensor against a declared type, binding free names in `bind` (NULL: none bind). Gives
@@ -427,6 +428,8 @@ typedef enum SampleKind {
 } SampleKind;
 typedef struct Samples Samples;
 SampleKind samples_of(Samples *w, ValueId v);
+/* The dim that holds the samples in order, -1 where none does; false where samples are mixed. */
+bool samples_along(Samples *w, ValueId v, int *dim);
 /* Where the first value behind `v` that mixes samples is made; no file where `v` alone does. */
 Span samples_mixed_at(Samples *w, ValueId v);
 
@@ -475,16 +478,20 @@ void block_optimizer(Sema *s, Env *env, RunBlock *block);
 void block_metric(Sema *s, RunBlock *block, const char *name, ValueId v, Span span);
 /* `loss` times what its batch counts among the accumulated ones: 1 but where one is short. */
 ValueId block_weighted_loss(Sema *s, RunBlock *block, ValueId loss, Span span);
-/* The loss of train over the true samples of a batch that may be short; 0 after an error. */
-ValueId block_masked_loss(Sema *s, RunBlock *block, ValueId loss, Span span);
-/* Takes a mean, a sum or a cross_entropy over samples apart; false when the value is none. */
+/* A loss or metric such that its mean over the micro-batches is that of the true samples of the
+ * whole batch; 0 after an error. `what` as in "the loss". */
+ValueId block_terms(Sema *s, RunBlock *block, ValueId v, const char *what, Span span);
+/* Takes a mean, a sum or a cross_entropy over samples apart; false when the value is none. A mean
+ * of a block whose batches are never short has its count only where values count unequally: in a
+ * cross_entropy. */
 bool block_split(Sema *s, RunBlock *block, ValueId v, Span span, Parts *parts);
+/* The same value, whole on every rank of a mesh. */
+Val block_everywhere(Sema *s, Val v, const Mesh *mesh, Span span);
+/* Notes where the rows that should each be of one sample stop being so. */
+void block_note_mixed(Sema *s, RunBlock *block, Diag *d, ValueId v);
 /* micro.c: the rows of one micro-batch, of a batch of `rows`, which is reported when it has no
  * equal parts. */
 int64_t block_micro_rows(Sema *s, const RunBlock *block, int64_t rows, Span span);
-/* A scalar whose mean over the micro-batches is the value over the batch; 0 after an error. `what`
- * as in "the loss". */
-ValueId block_spread(Sema *s, RunBlock *block, ValueId v, const char *what, Span span);
 /* Random masks that go on from one micro-batch to the next; reports what cannot be cut. */
 void block_spread_random(Sema *s, RunBlock *block);
 Val builtin_total_steps(Sema *s, const Call *call);

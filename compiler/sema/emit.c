@@ -185,6 +185,7 @@ static double float_limit(DType t) {
 bool literal_const(Sema *s, Val v, DType dtype, const Mesh *mesh, Span span, ValueId *out) {
   if (v.kind == VAL_POISON || !need_graph(s, span)) return false;
   const char *why = NULL;
+  if (v.in_parts) v = val_whole(v);
   double value = val_is_number(v) ? val_as_double(v) : 0;
   if (!val_is_number(v)) {
     why = "is not a number";

@@ -104,9 +104,10 @@ static Val file_member(Sema *s, SourceUnit *file, const Expr *e) {
   return POISON;
 }
 
-static Val shape_list(Sema *s, const TensorType *t) {
-  List *list = list_new(s, t->rank);
-  for (uint32_t d = 0; d < t->rank; d++) list->data[d] = val_int(t->shape[d]);
+static Val shape_list(Sema *s, Val tensor) {
+  uint32_t rank = tensor_type(s, tensor)->rank;
+  List *list = list_new(s, rank);
+  for (uint32_t d = 0; d < rank; d++) list->data[d] = val_extent(s, tensor, d);
   return val_list(list);
 }
 
@@ -114,7 +115,7 @@ static Val shape_list(Sema *s, const TensorType *t) {
 static Val tensor_member(Sema *s, Val base, const Expr *e) {
   const char *name = e->as.member.name;
   const TensorType *t = tensor_type(s, base);
-  if (strcmp(name, "shape") == 0) return shape_list(s, t);
+  if (strcmp(name, "shape") == 0) return shape_list(s, base);
   if (strcmp(name, "dtype") == 0) return (Val){.kind = VAL_DTYPE, .as.dtype = t->dtype};
   if (strcmp(name, "rank") == 0 || strcmp(name, "ndim") == 0) return val_int(t->rank);
   if (strcmp(name, "mesh") == 0) {
@@ -192,12 +193,11 @@ static Val eval_member(Sema *s, Env *env, const Expr *e) {
   return unknown_member(s, base, e);
 }
 
-static Val eval_type_value(Sema *s, Env *env, const Expr *e) {
+static Val eval_type_expr(Sema *s, Env *env, const Expr *e) {
   const TypeExpr *t = e->as.type;
   if (t->dtype && !t->has_dims && !t->has_places && !t->partials.len && !t->mesh)
     return (Val){.kind = VAL_DTYPE, .as.dtype = dtype_map(s, t->dtype)};
-  TensorType type;
-  return eval_type(s, env, t, &type) ? val_type(s, VAL_TYPE, &type) : POISON;
+  return eval_type_value(s, env, t);
 }
 
 /* What the call computes is in a scope of its own, which says so (autodiff/again.c). */
@@ -292,7 +292,7 @@ static Val eval_kind(Sema *s, Env *env, const Expr *e) {
   case EXPR_COMPREHENSION:
     return eval_comprehension(s, env, e);
   case EXPR_TYPE:
-    return eval_type_value(s, env, e);
+    return eval_type_expr(s, env, e);
   case EXPR_ON:
     return eval_on(s, env, e);
   case EXPR_RECOMPUTE:

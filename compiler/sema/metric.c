@@ -54,8 +54,7 @@ static Val total(Sema *s, Val v, Span span) {
   return emit1(s, OP_SUM, v.as.tensor, NULL, 0, span);
 }
 
-/* The same value, whole on every rank of a mesh. */
-static Val whole(Sema *s, Val v, const Mesh *mesh, Span span) {
+Val block_everywhere(Sema *s, Val v, const Mesh *mesh, Span span) {
   if (v.kind == VAL_POISON) return v;
   TensorType t = *value_type(s->at.graph, v.as.tensor);
   t.layout = (Layout){0};
@@ -84,13 +83,15 @@ static Val masked(Sema *s, Val mask, Val x, Span span) {
               NULL);
 }
 
-/* Whether dim 0 of `x` holds the samples of the batch. A batch of one is never short. */
+/* Whether dim 0 of `x` holds the samples of the batch. A batch of one that is not a part of one is
+ * never short. */
 static bool has_samples(const Sema *s, const RunBlock *block, Samples *samples, ValueId x) {
   const TensorType *t = value_type(s->at.graph, x);
   if (!t->rank || !block->out->data.len) return false;
   int64_t batch = block->out->data.data[0].type.shape[0];
   if (t->shape[0] <= 0 || t->shape[0] % batch != 0) return false;
-  return batch == 1 || samples_of(samples, x) == SAMPLES_ROWS;
+  bool alone = batch == 1 && block->out->settings.microbatches <= 1;
+  return alone || samples_of(samples, x) == SAMPLES_ROWS;
 }
 
 static Parts split_reduction(Sema *s, RunBlock *block, ValueId x, bool mean, Span span) {
@@ -168,10 +169,8 @@ static Parts split_cross_entropy(Sema *s, RunBlock *block, const Node *node, boo
   return parts;
 }
 
-/* Takes a mean, a sum or a cross_entropy over samples apart; false when the value is none. A mean
- * of a block whose batches are never short has its count only where values count unequally: in a
- * cross_entropy. */
-static bool split(Sema *s, RunBlock *block, Samples *samples, ValueId v, Span span, Parts *parts) {
+bool block_split(Sema *s, RunBlock *block, ValueId v, Span span, Parts *parts) {
+  Samples *samples = block_samples(s, block);
   Node n = *value_node(s->at.graph, v);
   if (n.op == OP_MEAN || n.op == OP_SUM) {
     if (value_type(s->at.graph, v)->rank || !has_samples(s, block, samples, n.operands[0]))
@@ -189,21 +188,13 @@ static bool split(Sema *s, RunBlock *block, Samples *samples, ValueId v, Span sp
   return true;
 }
 
-bool block_split(Sema *s, RunBlock *block, ValueId v, Span span, Parts *parts) {
-  block->unpadded = true;
-  bool ok = split(s, block, block_samples(s, block), v, span, parts);
-  block->unpadded = false;
-  return ok;
-}
-
 static void output_part(Sema *s, Val v, const char *name, const char *role, Span span) {
   if (v.kind == VAL_UNSET) return;
-  v = whole(s, v, s->world, span);
+  v = block_everywhere(s, v, s->world, span);
   if (v.kind != VAL_POISON) emit_output(s, v.as.tensor, name, role, span);
 }
 
-/* Where the rows that should each be of one sample stop being so. */
-static void note_mixed(Sema *s, RunBlock *block, Diag *d, ValueId v) {
+void block_note_mixed(Sema *s, RunBlock *block, Diag *d, ValueId v) {
   Span span = samples_mixed_at(block_samples(s, block), v);
   if (span.file)
     diag_note(s->sink, d, span,
@@ -218,7 +209,7 @@ void block_metric(Sema *s, RunBlock *block, const char *name, ValueId v, Span sp
     n = value_node(s->at.graph, v);
   }
   Parts parts;
-  if (split(s, block, block_samples(s, block), v, span, &parts)) {
+  if (block_split(s, block, v, span, &parts)) {
     output_part(s, parts.sum, name, "sum", span);
     output_part(s, parts.count, name, "count", span);
     return;
@@ -232,87 +223,7 @@ void block_metric(Sema *s, RunBlock *block, const char *name, ValueId v, Span sp
   diag_help(s->sink, d, (Span){0}, NULL, NULL,
             "write mean(x), sum(x) or cross_entropy(logits, labels) with the batch as dim 0 of x, "
             "each row made from its own sample");
-  note_mixed(s, block, d, v);
-}
-
-/* --- the loss of a batch that may be short ------------------------------------------------------
- */
-
-typedef struct Masking {
-  RunBlock *block;
-  Samples *samples;
-  Span span;
-} Masking;
-
-static Val mask_loss(Sema *s, const Masking *m, ValueId v);
-
-/* Sum over the valid samples, divided by their count; of the type of `like`. */
-static Val mask_mean(Sema *s, const Masking *m, ValueId like) {
-  Parts parts;
-  if (!split(s, m->block, m->samples, like, m->span, &parts) || parts.count.kind == VAL_UNSET)
-    return POISON;
-  if (parts.sum.kind == VAL_POISON || parts.count.kind == VAL_POISON) return POISON;
-  Val count = whole(s, parts.count, value_type(s->at.graph, parts.sum.as.tensor)->mesh, m->span);
-  if (count.kind == VAL_POISON) return POISON;
-  DType t = value_type(s->at.graph, parts.sum.as.tensor)->dtype;
-  count = emit_cast(s, count.as.tensor, t, m->span);
-  if (count.kind == VAL_POISON) return POISON;
-  Val mean = emit2(s, OP_DIV, parts.sum.as.tensor, count.as.tensor, m->span);
-  if (mean.kind == VAL_POISON) return POISON;
-  return emit_cast(s, mean.as.tensor, value_type(s->at.graph, like)->dtype, m->span);
-}
-
-/* Sums and multiples of means are masked term by term. */
-static Val mask_terms(Sema *s, const Masking *m, const Node *n) {
-  ValueId operands[2];
-  bool product = n->op == OP_MUL || n->op == OP_DIV;
-  uint32_t dependent = 0;
-  for (uint32_t i = 0; i < n->noperands; i++) {
-    operands[i] = n->operands[i];
-    if (samples_of(m->samples, operands[i]) == SAMPLES_NONE) continue;
-    if (product && (dependent++ || (n->op == OP_DIV && i == 1))) return POISON;
-    Val v = mask_loss(s, m, operands[i]);
-    if (v.kind == VAL_POISON) return POISON;
-    operands[i] = v.as.tensor;
-  }
-  return emit(s, n->op, operands, n->noperands, n->attrs, n->nattrs, m->span, NULL);
-}
-
-static Val mask_loss(Sema *s, const Masking *m, ValueId v) {
-  if (samples_of(m->samples, v) == SAMPLES_NONE) return val_tensor(v);
-  Node n = *value_node(s->at.graph, v);
-  TensorType t = *value_type(s->at.graph, v);
-  if (n.op == OP_CAST || n.op == OP_REDISTRIBUTE) {
-    Val inner = mask_loss(s, m, n.operands[0]);
-    if (inner.kind == VAL_POISON) return inner;
-    return n.op == OP_CAST ? emit_cast(s, inner.as.tensor, t.dtype, m->span)
-                           : emit_redistribute(s, inner.as.tensor, &t, m->span);
-  }
-  bool terms =
-      n.op == OP_ADD || n.op == OP_SUB || n.op == OP_NEG || n.op == OP_MUL || n.op == OP_DIV;
-  return terms && t.rank == 0 ? mask_terms(s, m, &n) : mask_mean(s, m, v);
-}
-
-ValueId block_masked_loss(Sema *s, RunBlock *block, ValueId loss, Span span) {
-  Masking m = {.block = block, .samples = block_samples(s, block), .span = span};
-  uint32_t errors = s->sink->errors;
-  Val v = mask_loss(s, &m, loss);
-  if (v.kind != VAL_POISON) {
-    name_value(s, v, "loss");
-    return v.as.tensor;
-  }
-  if (s->sink->errors > errors) return 0;
-  Diag *d =
-      sema_error(s, DIAG_METRIC, span, "with drop_last false the loss must be a mean over samples");
-  diag_reason(
-      s->sink, d,
-      "the last batch may be short: what pads it is masked and the loss divides by the true "
-      "count of samples");
-  diag_help(s->sink, d, (Span){0}, NULL, NULL,
-            "write mean(x) or cross_entropy(logits, labels) with the batch as dim 0 of x, each row "
-            "made from its own sample; sums and multiples of these are fine; or drop_last true");
-  note_mixed(s, block, d, loss);
-  return 0;
+  block_note_mixed(s, block, d, v);
 }
 
 ValueId block_weighted_loss(Sema *s, RunBlock *block, ValueId loss, Span span) {

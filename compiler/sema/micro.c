@@ -1,10 +1,10 @@
 /* Batches that are cut into micro-batches: what makes the parts give what the whole would.
  *
  * With `microbatches M` the train block is elaborated for 1 / M of the rows of a batch; the rest of
- * the program runs it M times and takes the mean. A mean over rows is then the mean of means, a sum
- * counts M times, and a cross_entropy, whose rows may count unequally (class weights, labels that
- * are ignored), is divided by the count of the whole batch, which is added up beforehand
- * (OP_MICRO_SUM). A value in which rows mix has no parts: an error.
+ * the program runs it M times and takes the mean of its losses (terms.c). What is drawn, or counts
+ * along the batch, is the part of what the whole batch would have: MICRO (a dim, M) says which.
+ * Numbers that the source makes of the number of rows are those of the whole batch: `in_parts` of
+ * Val. A value in which rows mix has no parts: an error.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -26,104 +26,14 @@ int64_t block_micro_rows(Sema *s, const RunBlock *block, int64_t rows, Span span
   return (rows + parts - 1) / parts; /* to go on with */
 }
 
-typedef struct Spread {
-  RunBlock *block;
-  Samples *samples;
-  Span span;
-} Spread;
-
-static Val spread(Sema *s, const Spread *m, ValueId v);
-
-static Val times(Sema *s, const Spread *m, ValueId v, double factor) {
-  const TensorType *t = value_type(s->at.graph, v);
-  return emit2(s, OP_MUL, v, emit_const(s, t->dtype, factor, t->mesh, m->span), m->span);
-}
-
-/* Sum of the part over the count of the whole, such that the mean over parts is right. */
-static Val spread_cross_entropy(Sema *s, const Spread *m, ValueId v) {
-  Parts parts;
-  if (!block_split(s, m->block, v, m->span, &parts)) return POISON;
-  if (parts.sum.kind != VAL_TENSOR || parts.count.kind != VAL_TENSOR) return POISON;
-  TensorType t = *value_type(s->at.graph, parts.count.as.tensor);
-  t.layout = (Layout){0};
-  t.mesh = value_type(s->at.graph, parts.sum.as.tensor)->mesh;
-  Val count = emit_redistribute(s, parts.count.as.tensor, &t, m->span);
-  if (count.kind == VAL_POISON) return POISON;
-  count = emit1(s, OP_MICRO_SUM, count.as.tensor, NULL, 0, m->span);
-  if (count.kind == VAL_POISON) return POISON;
-  count =
-      emit_cast(s, count.as.tensor, value_type(s->at.graph, parts.sum.as.tensor)->dtype, m->span);
-  if (count.kind == VAL_POISON) return POISON;
-  Val mean = emit2(s, OP_DIV, parts.sum.as.tensor, count.as.tensor, m->span);
-  if (mean.kind == VAL_POISON) return POISON;
-  mean = times(s, m, mean.as.tensor, (double)m->block->out->settings.microbatches);
-  if (mean.kind == VAL_POISON) return POISON;
-  return emit_cast(s, mean.as.tensor, value_type(s->at.graph, v)->dtype, m->span);
-}
-
-/* Sums and multiples: term by term. */
-static Val spread_terms(Sema *s, const Spread *m, const Node *n) {
-  ValueId operands[2];
-  bool product = n->op == OP_MUL || n->op == OP_DIV;
-  uint32_t dependent = 0;
-  for (uint32_t i = 0; i < n->noperands; i++) {
-    operands[i] = n->operands[i];
-    if (samples_of(m->samples, operands[i]) == SAMPLES_NONE) continue;
-    if (product && (dependent++ || (n->op == OP_DIV && i == 1))) return POISON;
-    Val v = spread(s, m, operands[i]);
-    if (v.kind == VAL_POISON) return POISON;
-    operands[i] = v.as.tensor;
-  }
-  return emit(s, n->op, operands, n->noperands, n->attrs, n->nattrs, m->span, NULL);
-}
-
-static bool over_rows(const Spread *m, const Node *n) {
-  return samples_of(m->samples, n->operands[0]) == SAMPLES_ROWS;
-}
-
-static Val spread(Sema *s, const Spread *m, ValueId v) {
-  if (samples_of(m->samples, v) == SAMPLES_NONE) return val_tensor(v);
-  Node n = *value_node(s->at.graph, v);
-  TensorType t = *value_type(s->at.graph, v);
-  double parts = (double)m->block->out->settings.microbatches;
-  if (n.op == OP_CAST || n.op == OP_REDISTRIBUTE) {
-    Val inner = spread(s, m, n.operands[0]);
-    if (inner.kind == VAL_POISON) return inner;
-    return n.op == OP_CAST ? emit_cast(s, inner.as.tensor, t.dtype, m->span)
-                           : emit_redistribute(s, inner.as.tensor, &t, m->span);
-  }
-  if (t.rank) return POISON;
-  if (n.op == OP_ADD || n.op == OP_SUB || n.op == OP_NEG || n.op == OP_MUL || n.op == OP_DIV)
-    return spread_terms(s, m, &n);
-  if (n.op == OP_MEAN) return over_rows(m, &n) ? val_tensor(v) : POISON;
-  if (n.op == OP_SUM) return over_rows(m, &n) ? times(s, m, v, parts) : POISON;
-  if (n.op != OP_CROSS_ENTROPY) return POISON;
-  const char *how = node_string(&n, ATTR_REDUCTION);
-  if (how && strcmp(how, "sum") == 0) return over_rows(m, &n) ? times(s, m, v, parts) : POISON;
-  return spread_cross_entropy(s, m, v);
-}
-
-ValueId block_spread(Sema *s, RunBlock *block, ValueId v, const char *what, Span span) {
-  Spread m = {.block = block, .samples = block_samples(s, block), .span = span};
-  uint32_t errors = s->sink->errors;
-  Val r = v ? spread(s, &m, v) : POISON;
-  if (r.kind == VAL_TENSOR) return r.as.tensor;
-  if (!v || s->sink->errors > errors) return 0;
-  Diag *d =
-      sema_error(s, DIAG_METRIC, span, "with micro-batches %s must be a mean over samples", what);
-  diag_reason(s->sink, d,
-              "the parts of a batch are computed one after the other, and what comes of them is "
-              "combined by means and sums");
-  diag_help(s->sink, d, (Span){0}, NULL, NULL,
-            "write mean(x), sum(x) or cross_entropy(logits, labels) with the batch as dim 0 of x, "
-            "each row made from its own sample; sums and multiples of these are fine");
-  return 0;
-}
-
-static void goes_on(Sema *s, Node *n) {
+/* The part of a mask that the whole batch would have. */
+static void goes_on(Sema *s, const RunBlock *block, Node *n, int dim) {
   Attr *attrs = ARENA_ARRAY(s->arena, Attr, n->nattrs + 1);
+  int64_t *micro = ARENA_ARRAY(s->arena, int64_t, 2);
   memcpy(attrs, n->attrs, n->nattrs * sizeof *attrs);
-  attrs[n->nattrs++] = ATTR_I(MICRO, 1); /* the last of the keys that the operator takes */
+  micro[0] = dim;
+  micro[1] = block->out->settings.microbatches;
+  attrs[n->nattrs++] = ATTR_INTS(MICRO, micro, 2); /* the last of the keys that they take */
   n->attrs = attrs;
 }
 
@@ -132,17 +42,20 @@ void block_spread_random(Sema *s, RunBlock *block) {
   Graph *g = s->at.graph;
   for (NodeId id = 1; id < g->nodes.len; id++) {
     Node *n = graph_node(g, id);
-    if (n->op == OP_ATTENTION && node_float(n, ATTR_P, 0) > 0)
-      sema_error(s, DIAG_UNSUPPORTED, n->span,
-                 "dropout of attention is not supported yet beside micro-batches");
-    if (n->op == OP_RAND || n->op == OP_RANDN)
-      sema_error(s, DIAG_UNSUPPORTED, n->span,
-                 "random numbers other than dropout are not supported yet beside micro-batches");
-    if (n->op != OP_DROPOUT) continue;
-    SampleKind kind = samples_of(samples, n->operands[0]);
-    if (kind == SAMPLES_ROWS) goes_on(s, n);
-    if (kind == SAMPLES_MIXED)
-      sema_error(s, DIAG_UNSUPPORTED, n->span,
-                 "dropout beside micro-batches needs the batch as dim 0 of what it masks");
+    bool attention = n->op == OP_ATTENTION && node_float(n, ATTR_P, 0) > 0;
+    if (n->op != OP_DROPOUT && !attention) continue;
+    ValueId x = n->operands[0];
+    int dim, most = (int)value_type(g, x)->rank - (attention ? 2 : 0);
+    bool fits = samples_along(samples, x, &dim) && dim < most;
+    if (fits && dim >= 0) goes_on(s, block, n, dim);
+    if (fits) continue;
+    Diag *d = sema_error(s, DIAG_PIPELINE, n->span, "micro-batches have no parts of this dropout");
+    diag_reason(s->sink, d,
+                "which elements it drops depends on their place in the whole batch, and no dim of "
+                "what it masks holds the samples in order");
+    block_note_mixed(s, block, d, x);
+    diag_help(s->sink, d, (Span){0}, NULL, NULL,
+              "apply dropout where one dim is the batch%s, or train without micro-batches",
+              attention ? ", other than that of the positions," : "");
   }
 }

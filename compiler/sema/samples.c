@@ -69,16 +69,19 @@ static const Attr *more_rows(const Samples *w, const Node *n) {
 
 /* The types of a node's results on the mesh of samples. */
 static void look(Samples *w, const Node *n) {
-  bool sources = n->op == OP_INPUT,
+  const Attr *micro = n->noperands ? NULL : node_attr(n, ATTR_MICRO); /* a part of a whole */
+  bool sources = n->op == OP_INPUT || micro,
        passes = n->op == OP_REDISTRIBUTE || n->op == OP_DETACH || n->op == OP_REDISTRIBUTE_ROWS;
   for (uint32_t k = 0; k < n->nresults; k++) {
     ValueId v = node_result(n, k);
     w->type[v] = *value_type(w->g, v);
     w->type[v].mesh = &w->mesh;
     w->type[v].layout = (Layout){0};
-    if (sources && w->type[v].rank) w->type[v].shape[0] *= w->times;
+    int64_t dim = micro ? micro->as.ints.data[0] : 0;
+    if (sources && w->type[v].rank) w->type[v].shape[dim] *= w->times;
     if (passes) w->type[v] = w->type[n->operands[0]];
-    if (sources) layout_set(&w->type[v].layout, &w->mesh, 0, PLACE_SHARD, 0, REDUCE_NONE);
+    if (sources)
+      layout_set(&w->type[v].layout, &w->mesh, 0, PLACE_SHARD, (uint32_t)dim, REDUCE_NONE);
     /* What could not be inferred has no layout that says so. */
     w->kind[v] = passes ? w->kind[n->operands[0]] : kind_of(&w->type[v]);
     for (uint32_t i = 1; passes && i < n->noperands; i++) /* how many rows of each sample go */
@@ -115,6 +118,25 @@ SampleKind samples_of(Samples *w, ValueId v) {
     if (n->nresults) look(w, n);
   }
   return w->kind[v];
+}
+
+bool samples_along(Samples *w, ValueId v, int *dim) {
+  *dim = -1;
+  if (samples_of(w, v) == SAMPLES_NONE) return true;
+  Place p = w->type[v].layout.at[0];
+  if (p.kind == PLACE_SHARD) *dim = p.dim;
+  return p.kind == PLACE_SHARD;
+}
+
+Val val_extent(Sema *s, Val tensor, uint32_t d) {
+  Val extent = val_int(tensor_type(s, tensor)->shape[d]);
+  const RunBlock *b = s->block;
+  bool cut = b && b->kind == BLOCK_TRAIN && b->out->settings.microbatches > 1 && b->out->data.len;
+  int dim;
+  if (!cut || tensor.kind != VAL_TENSOR || s->at.graph != b->out->graph ||
+      !samples_along(block_samples(s, s->block), tensor.as.tensor, &dim) || dim != (int)d)
+    return extent;
+  return val_in_parts(extent, val_int(extent.as.i * b->out->settings.microbatches));
 }
 
 Span samples_mixed_at(Samples *w, ValueId v) {

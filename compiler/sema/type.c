@@ -54,8 +54,12 @@ Val coerce_named(Sema *s, Env *env, const TypeExpr *t, Val v, Span span, const c
   int64_t i;
   double f;
   if (strcmp(name, "any") == 0) return v;
-  if (strcmp(name, "int") == 0) return want_int(s, v, span, what, &i) ? val_int(i) : POISON;
-  if (strcmp(name, "float") == 0) return want_float(s, v, span, what, &f) ? val_float(f) : POISON;
+  if (strcmp(name, "int") == 0)
+    return want_int(s, v, span, what, &i) ? val_in_parts(val_int(i), val_whole(v)) : POISON;
+  if (strcmp(name, "float") == 0)
+    return want_float(s, v, span, what, &f)
+               ? val_in_parts(val_float(val_as_double(v)), val_float(f))
+               : POISON;
   if (strcmp(name, "bool") == 0)
     return v.kind == VAL_BOOL ? v : wrong(s, v, span, what, "true or false");
   if (strcmp(name, "string") == 0)
@@ -111,9 +115,11 @@ static bool eval_axes(Sema *s, Env *env, const ListItem *item, const Mesh *mesh,
   return ok;
 }
 
-static bool eval_extent(Sema *s, Env *env, const Expr *e, int64_t *out) {
+/* `whole`: NULL, or the extent with the rows of a whole batch. */
+static bool extent_of(Sema *s, Env *env, const Expr *e, int64_t *out, int64_t *whole) {
   Val v = eval(s, env, e);
   if (v.kind == VAL_POISON) return false;
+  if (whole && val_is_number(v)) *whole = (int64_t)val_as_double(val_whole(v));
   if (v.kind == VAL_FLOAT && v.as.f != (double)(int64_t)v.as.f) {
     sema_error(s, DIAG_BAD_EXTENT, e->span, "an extent must be an int, but this is %s",
                val_print(s, v));
@@ -123,6 +129,10 @@ static bool eval_extent(Sema *s, Env *env, const Expr *e, int64_t *out) {
   if (*out >= 0 && *out <= INT64_C(1) << 48) return true;
   sema_error(s, DIAG_BAD_EXTENT, e->span, "an extent cannot be %" PRId64, *out);
   return false;
+}
+
+static bool eval_extent(Sema *s, Env *env, const Expr *e, int64_t *out) {
+  return extent_of(s, env, e, out, NULL);
 }
 
 static bool too_many_dims(Sema *s, uint32_t n, Span span) {
@@ -290,7 +300,8 @@ static bool eval_layout(Sema *s, Env *env, const TypeExpr *t, TensorType *out) {
   return ok;
 }
 
-bool eval_type(Sema *s, Env *env, const TypeExpr *t, TensorType *out) {
+static bool type_of(Sema *s, Env *env, const TypeExpr *t, TensorType *out,
+                    int64_t whole[DTM_MAX_DIMS]) {
   *out = (TensorType){.rank = t->dims.len};
   if (!t->has_dims) {
     sema_error(s, DIAG_UNKNOWN_TYPE, t->span, "a tensor type with its shape is needed here");
@@ -301,22 +312,34 @@ bool eval_type(Sema *s, Env *env, const TypeExpr *t, TensorType *out) {
   if (too_many_dims(s, out->rank, t->span)) return false;
   bool ok = true;
   for (uint32_t d = 0; d < out->rank; d++)
-    ok &= eval_extent(s, env, t->dims.data[d].value, &out->shape[d]);
+    ok &= extent_of(s, env, t->dims.data[d].value, &out->shape[d], &whole[d]);
   return eval_layout(s, env, t, out) && ok;
+}
+
+bool eval_type(Sema *s, Env *env, const TypeExpr *t, TensorType *out) {
+  int64_t whole[DTM_MAX_DIMS];
+  return type_of(s, env, t, out, whole);
+}
+
+Val eval_type_value(Sema *s, Env *env, const TypeExpr *t) {
+  TensorType type;
+  int64_t whole[DTM_MAX_DIMS];
+  if (!type_of(s, env, t, &type, whole)) return POISON;
+  return val_type_in_parts(s, val_type(s, VAL_TYPE, &type), whole);
 }
 
 /* --- checking ----------------------------------------------------------------------------------
  */
 
 /* Extent of dim d as declared: a known value, or a free name that takes `actual`. */
-static bool match_extent(Sema *s, Env *env, Env *bind, const Expr *e, int64_t actual, int64_t *out,
+static bool match_extent(Sema *s, Env *env, Env *bind, const Expr *e, Val actual, int64_t *out,
                          const Binding **binding) {
   *binding = NULL;
   if (e->kind == EXPR_NAME && bind) {
     Binding *b = env_find(s, env, e->as.s);
     if (!b && (env->file->library || !mesh_knows_axis(s, e->as.s))) {
-      env_set(s, bind, e->as.s, BIND_EXTENT, val_int(actual), e->span);
-      *out = actual;
+      env_set(s, bind, e->as.s, BIND_EXTENT, actual, e->span);
+      *out = actual.as.i;
       return true;
     }
     if (b && b->kind == BIND_EXTENT) *binding = b;
@@ -407,7 +430,7 @@ Val match_tensor(Sema *s, Env *env, Env *bind, const TypeExpr *t, Val v, Span sp
     const Binding *from;
     const Expr *e = t->dims.data[d].value;
     int64_t extent;
-    if (!match_extent(s, env, bind, e, given.shape[d], &extent, &from)) {
+    if (!match_extent(s, env, bind, e, val_extent(s, v, d), &extent, &from)) {
       ok = false;
       continue;
     }

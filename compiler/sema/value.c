@@ -124,6 +124,30 @@ const char *val_print(Sema *s, Val v) {
   return sb.text;
 }
 
+Val val_whole(Val v) {
+  if (!v.in_parts) return v;
+  double w = v.whole.number;
+  return v.kind == VAL_INT && w == (double)(int64_t)w ? val_int((int64_t)w) : val_float(w);
+}
+
+Val val_in_parts(Val v, Val whole) {
+  bool numbers = (v.kind == VAL_INT || v.kind == VAL_FLOAT) &&
+                 (whole.kind == VAL_INT || whole.kind == VAL_FLOAT);
+  v.in_parts = numbers && val_as_double(v) != val_as_double(whole);
+  if (v.in_parts) v.whole.number = val_as_double(whole);
+  return v;
+}
+
+Val val_type_in_parts(Sema *s, Val type, const int64_t *whole) {
+  const TensorType *t = type.as.type;
+  for (uint32_t d = 0; d < t->rank; d++) type.in_parts |= whole[d] != t->shape[d];
+  if (!type.in_parts) return type;
+  int64_t *shape = ARENA_ARRAY(s->arena, int64_t, t->rank);
+  memcpy(shape, whole, t->rank * sizeof *shape);
+  type.whole.shape = shape;
+  return type;
+}
+
 bool val_equal(Val a, Val b) {
   if (val_is_number(a) && val_is_number(b)) {
     if (a.kind != VAL_FLOAT && b.kind != VAL_FLOAT) {
@@ -220,7 +244,7 @@ bool want_int(Sema *s, Val v, Span span, const char *what, int64_t *out) {
 
 bool want_float(Sema *s, Val v, Span span, const char *what, double *out) {
   if (v.kind != VAL_INT && v.kind != VAL_FLOAT) return wrong_kind(s, v, span, what, "a number");
-  *out = val_as_double(v);
+  *out = val_as_double(val_whole(v));
   return true;
 }
 

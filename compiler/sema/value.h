@@ -42,6 +42,7 @@ typedef struct Sema Sema;
 typedef struct Val {
   ValKind kind;
   bool any_mesh; /* LAYOUT: written without `on`, so it is read on the mesh of the value it meets */
+  bool in_parts; /* INT, FLOAT, TYPE: made of the rows of a micro-batch; `whole` is of the batch */
   union {
     bool b;
     int64_t i;
@@ -65,6 +66,10 @@ typedef struct Val {
     SourceUnit *file;
     const Builtin *builtin;
   } as;
+  union {
+    double number;
+    const int64_t *shape;
+  } whole;
 } Val;
 
 struct List {
@@ -101,6 +106,14 @@ static inline double val_as_double(Val v) {
 
 /* --- value.c ---- */
 
+/* What a number is with the rows of a whole batch: itself where it is not made of them. */
+Val val_whole(Val v);
+/* A number, and what it is with the rows of a whole batch. */
+Val val_in_parts(Val v, Val whole);
+/* A type whose extents are `whole` with the rows of a whole batch. */
+Val val_type_in_parts(Sema *s, Val type, const int64_t *whole);
+/* Extent `d` of a value; with micro-batches it may be in parts (samples.c). */
+Val val_extent(Sema *s, Val tensor, uint32_t d);
 const char *val_kind_name(Val v);      /* "an int", "a tensor" */
 const char *val_print(Sema *s, Val v); /* as source text where it has one */
 bool val_equal(Val a, Val b);
@@ -109,6 +122,7 @@ Val val_list(const List *list);
 Val val_type(Sema *s, ValKind kind, const TensorType *t); /* VAL_TYPE or VAL_LAYOUT, copied */
 /* Conversions; on failure they report at `span` that `what` must be an int, ... and give false. */
 bool want_int(Sema *s, Val v, Span span, const char *what, int64_t *out);
+/* With the rows of a whole batch: floats are what is computed with, not extents. */
 bool want_float(Sema *s, Val v, Span span, const char *what, double *out);
 bool want_bool(Sema *s, Val v, Span span, const char *what, bool *out);
 bool want_string(Sema *s, Val v, Span span, const char *what, const char **out);

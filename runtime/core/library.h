@@ -17,7 +17,7 @@ typedef struct LibTensor {
   int64_t shape[ABI_MAX_DIMS];  /* of the whole tensor */
 } LibTensor;
 
-enum { LIB_MAX_TENSORS = 11, LIB_MAX_ARGS = 4 };
+enum { LIB_MAX_TENSORS = 11, LIB_MAX_ARGS = 6 };
 
 typedef struct LibCall {
   uint32_t code; /* AbiLibrary, which says what the tensors and args are */

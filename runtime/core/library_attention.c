@@ -11,6 +11,18 @@ static double as_number(int64_t bits) {
   return v;
 }
 
+/* The block is of micro-batch `micro`, of `micros` along batch dim `dim`, or along the heads. */
+static void take_part(Attention *a, uint32_t dim, int64_t micros, int64_t micro) {
+  if (dim < a->nbatch) {
+    a->batch_offset[dim] += micro * a->batch_shape[dim];
+    a->batch_shape[dim] *= micros;
+    return;
+  }
+  a->first_head += micro * a->all_heads;
+  a->first_group += micro * (a->all_heads / a->group_size);
+  a->all_heads *= micros;
+}
+
 static Attention attention_of(const LibCall *c) {
   int backward = c->code == ABI_LIB_ATTENTION_BACKWARD;
   const LibTensor *q = &c->t[backward ? 1 : 0], *k = q + 1, *v = q + 2;
@@ -44,6 +56,7 @@ static Attention attention_of(const LibCall *c) {
   memcpy(a.batch_offset, q->offset, sizeof *q->offset * h);
   memcpy(a.batch_shape, q->shape, sizeof *q->shape * h);
   if (a.group_size == 0) a.group_size = 1;
+  if (c->step && c->args[4] >= 0) take_part(&a, (uint32_t)c->args[4], c->args[5], c->step->micro);
   if (c->step) {
     a.seed = c->step->seed;
     a.step = (uint64_t)c->step->step;

@@ -7,7 +7,6 @@
  * all steps, and with plain sgd the parameters behind them, must agree to 1e-10.
  */
 #include <check.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/log.h"
 #include "support/suite.h"
 #include "support/work.h"
+#include "training.h"
 
 enum { STEPS = 4, ROWS = 840 }; /* ROWS is a multiple of every number of micro-batches up to 8 */
 
@@ -83,51 +82,31 @@ static int64_t label(int i) {
   return i / 40 % 3 == 1 || i % 17 == 0 ? -100 : (i * 5 + i / 7) % 11;
 }
 
-static void write_tokens(const char *name, int64_t (*value)(int i)) {
-  char shape[32];
-  snprintf(shape, sizeof shape, "(%d, 3)", 2 * ROWS);
-  FILE *f = work_npy(name, "<i8", shape);
-  for (int i = 0; i < 2 * ROWS * 3; i++) {
-    int64_t v = value(i);
-    fwrite(&v, 8, 1, f);
-  }
-  fclose(f);
-}
-
-typedef struct Run {
-  int n;
-  double value[2 * STEPS]; /* losses, then sizes */
-} Run;
-
-/* Compiles with these flags and trains; false, with what was printed in `text`, when that fails. */
-static bool read_losses(Run *r, const char *flags) {
+/* Compiles with these flags, and trains under `launcher` with more options. */
+static void train_with(Training *t, const char *launcher, const char *flags, const char *options) {
   int code = work_run(text, sizeof text,
-                      "%s p.dtm --widen %s -o p && ./p --threads=1 --log=json --deadline=20",
-                      getenv("DTMC"), flags);
-  if (code) return false;
-  r->n = log_steps(text, "loss", r->value, STEPS);
-  r->n += log_steps(text, "size", r->value + STEPS, STEPS);
-  return r->n == 2 * STEPS;
+                      "%s p.dtm %s -o p && %s ./p --threads=1 --log=json --deadline=20 %s",
+                      getenv("DTMC"), flags, launcher, options);
+  training_read(t, text);
+  ck_assert_msg(code == 0 && t->n == 2 * STEPS, "%s %s: exit %d, %d numbers\n%s", launcher, flags,
+                code, t->n, text);
 }
 
-__attribute__((format(printf, 2, 3))) static void train(Run *r, const char *format, ...) {
-  char flags[512];
+__attribute__((format(printf, 2, 3))) static void train(Training *t, const char *format, ...) {
+  char flags[512] = "--widen ";
   va_list args;
   va_start(args, format);
-  vsnprintf(flags, sizeof flags, format, args);
+  vsnprintf(flags + strlen(flags), sizeof flags - strlen(flags), format, args);
   va_end(args);
-  ck_assert_msg(read_losses(r, flags), "%s\n%s", flags, text);
+  train_with(t, "", flags, "");
 }
 
-static void equal(const Run *got, const Run *want, const char *what) {
-  for (int i = 0; i < want->n; i++)
-    ck_assert_msg(fabs(got->value[i] - want->value[i]) <= 1e-10 * fabs(want->value[i]),
-                  "%s: number %d is %.17g, one rank has %.17g", what, i, got->value[i],
-                  want->value[i]);
+static void equal(const Training *got, const Training *want, const char *what) {
+  training_compare(got, want, 1e-10, what);
 }
 
 /* What one rank does that takes 840 rows as a whole. */
-static Run whole;
+static Training whole;
 
 static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zero_bubble"};
 
@@ -135,7 +114,7 @@ static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zero_bu
 START_TEST(every_schedule) {
   int stages = _i / 4 + 1;
   const char *schedule = schedules[_i % 4];
-  Run got;
+  Training got;
   for (int chunks = 1; chunks <= (stages > 1 && _i % 4 >= 2 ? 2 : 1); chunks++) {
     for (int m = 1; m <= 2 * stages; m++) {
       char what[128];
@@ -162,7 +141,7 @@ static const char *const others[] = {
 };
 
 START_TEST(stages_with_ranks) {
-  Run got;
+  Training got;
   train(&got, "%s", others[_i]);
   equal(&got, &whole, others[_i]);
 }
@@ -180,7 +159,7 @@ START_TEST(nothing_moves_again) {
 END_TEST
 
 START_TEST(accumulated_batches) {
-  Run want, got;
+  Training want, got;
   train(&want, "-D n=2 -D rows=420");
   train(&got, "-D n=2 -D rows=420 --mesh pp=2 -D m=4");
   equal(&got, &want, "two batches of four micro-batches");
@@ -188,7 +167,7 @@ START_TEST(accumulated_batches) {
 END_TEST
 
 START_TEST(single_rows) {
-  Run want, got;
+  Training want, got;
   train(&want, "-D rows=12");
   train(&got, "-D rows=12 -D m=12 --mesh pp=2,dp=2");
   equal(&got, &want, "micro-batches of one row");
@@ -231,8 +210,8 @@ static void compute_whole(void) {
 int main(void) {
   if (!work_begin()) return 2;
   work_write("p.dtm", program);
-  write_tokens("tokens.npy", token);
-  write_tokens("labels.npy", label);
+  training_write_npy("tokens.npy", 2 * ROWS, 3, token);
+  training_write_npy("labels.npy", 2 * ROWS, 3, label);
   TCase *t = tcase_create("pipeline");
   tcase_set_timeout(t, 240);
   tcase_add_unchecked_fixture(t, compute_whole, NULL);
