@@ -34,6 +34,15 @@ static uint32_t add_up(Step *s, ValueId v, const char *name, TensorType *type) {
   return var;
 }
 
+/* What is handed out once per step, though it differs between micro-batches. */
+static bool adds_up(const Node *output) {
+  static const char *const roles[] = {"loss", "metric", "sum", "count"};
+  const char *role = output->op == OP_OUTPUT ? node_string(output, ATTR_ROLE) : NULL;
+  for (size_t i = 0; role && i < sizeof roles / sizeof *roles; i++)
+    if (strcmp(role, roles[i]) == 0) return true;
+  return false;
+}
+
 static void defer(Step *s, const GraphMap *map, const Node *output) {
   Deferred d = {.output = *output};
   ValueId v = output->operands[0];
@@ -69,8 +78,7 @@ void step_cut(Step *s, ValueId *keep, uint32_t nkeep) {
   s->d.g = map.to;
   for (NodeId id = 1; id < from->nodes.len; id++) {
     const Node *n = graph_node(from, id);
-    const char *role = n->op == OP_OUTPUT ? node_string(n, ATTR_ROLE) : NULL;
-    if (role && strcmp(role, "print") != 0 && varies[n->operands[0]])
+    if (adds_up(n) && varies[n->operands[0]])
       defer(s, &map, n);
     else if (n->op == OP_MICRO_SUM)
       keep_count(s, &map, id);

@@ -1,6 +1,7 @@
 /* Interned strings, maps, string builder: see str.h. */
 #include "base/str.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -190,6 +191,18 @@ void strbuf_put_xml(StrBuf *sb, const char *s) {
     else
       strbuf_putc(sb, *s);
   }
+}
+
+void strbuf_svg_text(StrBuf *sb, double x, double y, const char *class, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  const char *text = arena_vprintf(sb->arena, fmt, args);
+  va_end(args);
+  strbuf_printf(sb, "<text x=\"%.1f\" y=\"%.1f\"", x, y);
+  if (*class) strbuf_printf(sb, " class=\"%s\"", class);
+  strbuf_putc(sb, '>');
+  strbuf_put_xml(sb, text);
+  strbuf_puts(sb, "</text>\n");
 }
 
 unsigned edit_distance(const char *a, const char *b, unsigned limit) {

@@ -60,6 +60,9 @@ const char *bytes_print(Arena *arena, int64_t bytes);
 
 /* With the characters escaped that mean something in XML. */
 void strbuf_put_xml(StrBuf *sb, const char *s);
+/* A text of an SVG at (x, y), of the classes of its style. */
+void strbuf_svg_text(StrBuf *sb, double x, double y, const char *class, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
 
 /* For tables in memory; free to change. */
 uint64_t hash_bytes(const void *data, size_t n, uint64_t seed);

@@ -214,6 +214,11 @@ uint32_t *graph_use_counts(Arena *arena, const Graph *g) {
   return uses;
 }
 
+bool output_in_parts(const Node *n) {
+  const char *role = node_string(n, ATTR_ROLE);
+  return role && (strcmp(role, "rows") == 0 || strcmp(role, "mean") == 0);
+}
+
 bool value_const(const Graph *g, ValueId id, double *value) {
   const Node *n = value_node(g, id);
   if (n->op != OP_CONST) return false;

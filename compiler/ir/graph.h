@@ -257,6 +257,8 @@ uint64_t attrs_hash(const Attr *attrs, uint32_t n, uint64_t seed);
 
 /* The number of users of every value (index = ValueId), in `arena`. */
 uint32_t *graph_use_counts(Arena *arena, const Graph *g);
+/* An OUTPUT of micro-batches that is handed out when all of its batch are there (sema.h). */
+bool output_in_parts(const Node *n);
 /* Value is made by OP_CONST: *value gets it. */
 bool value_const(const Graph *g, ValueId id, double *value);
 

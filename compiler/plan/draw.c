@@ -87,17 +87,6 @@ static double y_of(const Drawing *d, uint64_t bytes) {
   return d->top + TALL - (double)bytes * d->per_byte;
 }
 
-__attribute__((format(printf, 5, 6))) static void
-put_text(StrBuf *out, double x, double y, const char *class, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  const char *text = arena_vprintf(out->arena, format, args);
-  va_end(args);
-  strbuf_printf(out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, class);
-  strbuf_put_xml(out, text);
-  strbuf_puts(out, "</text>\n");
-}
-
 static void put_buffer(const Drawing *d, const PlanBuffer *b) {
   StrBuf *out = d->out;
   double x = x_of(d, b->first), wide = x_of(d, b->last + 1) - x;
@@ -114,7 +103,7 @@ static void put_buffer(const Drawing *d, const PlanBuffer *b) {
   const char *both = arena_printf(out->arena, "%s %s", b->name, b->source);
   const char *label = (double)strlen(both) * CHAR + 4 < wide ? both : b->name;
   if ((double)strlen(label) * CHAR + 4 < wide && tall > 12)
-    put_text(out, x + wide / 2, y + tall / 2 + 4, "m", "%s", label);
+    strbuf_svg_text(out, x + wide / 2, y + tall / 2 + 4, "m", "%s", label);
   strbuf_puts(out, "</g>\n");
 }
 
@@ -137,8 +126,8 @@ static void put_axes(const Drawing *d) {
   StrBuf *out = d->out;
   for (int i = 0; i <= 4; i++) {
     uint64_t bytes = r->height / 4 * (uint64_t)i;
-    put_text(out, LEFT - 8, y_of(d, bytes) + 4, "e d", "%s",
-             bytes_print(out->arena, (int64_t)bytes));
+    strbuf_svg_text(out, LEFT - 8, y_of(d, bytes) + 4, "e d", "%s",
+                    bytes_print(out->arena, (int64_t)bytes));
     strbuf_printf(out, "<path class=\"a\" d=\"M%d %.1fh4\"/>\n", LEFT - 4, y_of(d, bytes));
   }
   double base = y_of(d, 0);
@@ -157,10 +146,10 @@ static void put_axes(const Drawing *d) {
   for (Phase p = PHASE_FORWARD; p <= PHASE_OPTIMIZER; p++) {
     strbuf_printf(out, "<rect class=\"c%d\" x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"12\"/>\n",
                   (int)p, x, base + 24);
-    put_text(out, x + 18, base + 34, "", "%s", phase_name(p));
+    strbuf_svg_text(out, x + 18, base + 34, "", "%s", phase_name(p));
     x += 110;
   }
-  put_text(
+  strbuf_svg_text(
       out, LEFT, base + 56, "d",
       "across: the order of execution; up: bytes of the arena; line: the sum of what is alive");
 }
@@ -173,12 +162,12 @@ static double put_block(StrBuf *out, const PlanReport *r, const char *name, doub
                .wide = wide,
                .per_column = wide / r->columns,
                .per_byte = (double)TALL / (double)r->height};
-  put_text(out, LEFT, top + 28, "h", "memory of block %s", name);
-  put_text(out, LEFT, top + 50, "",
-           "%s above the variables, %s alive at most (%.2f %% less), %u buffers",
-           bytes_print(out->arena, (int64_t)r->height),
-           bytes_print(out->arena, (int64_t)r->live_bound),
-           100 * (1 - (double)r->live_bound / (double)r->height), r->buffers.len);
+  strbuf_svg_text(out, LEFT, top + 28, "h", "memory of block %s", name);
+  strbuf_svg_text(out, LEFT, top + 50, "",
+                  "%s above the variables, %s alive at most (%.2f %% less), %u buffers",
+                  bytes_print(out->arena, (int64_t)r->height),
+                  bytes_print(out->arena, (int64_t)r->live_bound),
+                  100 * (1 - (double)r->live_bound / (double)r->height), r->buffers.len);
   for (uint32_t i = 0; i < r->buffers.len; i++) put_buffer(&d, &r->buffers.data[i]);
   put_live(&d);
   put_axes(&d);
@@ -203,7 +192,7 @@ void plan_draw(StrBuf *out, const Plan *plan) {
                 width, height, width, height, style);
   for (BlockKind b = BLOCK_INIT; b < BLOCK_COUNT; b++)
     if (plan->blocks[b].height) top = put_block(out, &plan->blocks[b], block_name(b), top, wide);
-  put_text(out, LEFT, top + 8, "d", "variables, below these buffers in the arena: %s",
-           bytes_print(out->arena, (int64_t)plan->persistent_size));
+  strbuf_svg_text(out, LEFT, top + 8, "d", "variables, below these buffers in the arena: %s",
+                  bytes_print(out->arena, (int64_t)plan->persistent_size));
   strbuf_puts(out, "</svg>\n");
 }

@@ -312,9 +312,12 @@ static void emit_output(Emitter *e, const Group *g, const Node *n, AbiAction *a)
                            : !strcmp(role, "sum")    ? ABI_METRIC_SUM
                            : !strcmp(role, "count")  ? ABI_METRIC_COUNT
                            : !strcmp(role, "text")   ? ABI_TEXT
+                           : !strcmp(role, "rows")   ? ABI_PRINT_ROWS
+                           : !strcmp(role, "mean")   ? ABI_PRINT_MEAN
                                                      : ABI_PRINT,
                    .type = image_type(e->w, type_of(e, g->inputs[0])),
-                   .source = a->source};
+                   .source = a->source,
+                   .dim = (uint32_t)node_int(n, ATTR_DIM, 0)};
   add_buffer(e, a, g->inputs[0], false);
   out.offset = e->w->buffer.data[a->buffers].offset;
   a->kind = ABI_OUTPUT;

@@ -55,13 +55,6 @@ static double text_width(const char *s) {
   return n * CHAR;
 }
 
-static void put_text(StrBuf *out, double x, double y, const char *class, const char *text) {
-  strbuf_printf(out, "<text x=\"%.1f\" y=\"%.1f\"%s%s%s>", x, y, *class ? " class=\"" : "", class,
-                *class ? "\"" : "");
-  strbuf_put_xml(out, text);
-  strbuf_puts(out, "</text>\n");
-}
-
 static bool is_empty(const CutStrip *strip, uint32_t i) {
   return strip->dim >= 0 && strip->slice[i].length == 0;
 }
@@ -149,8 +142,8 @@ static void put_cells(const Svg *s) {
         put_rect(s->out, x, y, col->size, row->size,
                  empty ? "e"
                        : arena_printf(s->arena, "c%d", colour(s->cut, row->index, col->index)));
-      put_text(s->out, x + col->size / 2, y + row->size / 2 + 4, gap || empty ? "m d" : "m",
-               cell_text(s, r, c));
+      strbuf_svg_text(s->out, x + col->size / 2, y + row->size / 2 + 4, gap || empty ? "m d" : "m",
+                      "%s", cell_text(s, r, c));
       x += col->size;
     }
     y += row->size;
@@ -180,7 +173,7 @@ static void put_heads(const Svg *s, const CutStrip *strip, bool across) {
                                   : cut_coord_print(s->arena, s->cut, strip, i, k);
       double middle = (begin + at) / 2, line = (double)(n - k) * (LINE + 4);
       if (across) {
-        put_text(s->out, middle, s->top - 8 - line, k == n ? "m d" : "m", text);
+        strbuf_svg_text(s->out, middle, s->top - 8 - line, k == n ? "m d" : "m", "%s", text);
         if (k < n && !p->gap)
           strbuf_printf(s->out, "<path class=\"b\" d=\"M%.1f %.1fv-4H%.1fv4\"/>\n", begin,
                         s->top - line, at);
@@ -188,7 +181,7 @@ static void put_heads(const Svg *s, const CutStrip *strip, bool across) {
         double x = MARGIN;
         for (uint32_t a = 0; a < k; a++)
           x += text_width(cut_coord_print(s->arena, s->cut, strip, 0, a)) + 22;
-        put_text(s->out, x, middle + 4, k == n ? "d" : "", text);
+        strbuf_svg_text(s->out, x, middle + 4, k == n ? "d" : "", "%s", text);
         if (k < n && !p->gap)
           strbuf_printf(s->out, "<path class=\"b\" d=\"M%.1f %.1fh-4V%.1fh4\"/>\n",
                         x + text_width(text) + 12, begin, at);
@@ -237,7 +230,7 @@ static double put_legend(const Svg *s, const CutTable *table, double x, double y
     strbuf_printf(&sb, "  %s", bytes_print(s->arena, r->bytes));
     const char *role = table->fold == FOLD_NONE ? cut_role_print(s->arena, r) : "";
     if (*role) strbuf_printf(&sb, "  %s", role);
-    put_text(s->out, x + 20, y, "", sb.text);
+    strbuf_svg_text(s->out, x + 20, y, "", "%s", sb.text);
     double end = x + 20 + text_width(sb.text);
     if (end > *right) *right = end;
   }
@@ -251,7 +244,7 @@ static double put_note(const Svg *s, double y, double width, const char *note) {
   while (*note) {
     size_t n = strcspn(note, " ");
     if (line.len && text_width(line.text) + (double)(n + 1) * CHAR > width) {
-      put_text(s->out, MARGIN, y, "d", line.text);
+      strbuf_svg_text(s->out, MARGIN, y, "d", "%s", line.text);
       y += LINE;
       line.len = 0;
     }
@@ -259,7 +252,7 @@ static double put_note(const Svg *s, double y, double width, const char *note) {
     strbuf_put_n(&line, note, n);
     note += n + (note[n] == ' ');
   }
-  if (line.len) put_text(s->out, MARGIN, y, "d", line.text);
+  if (line.len) strbuf_svg_text(s->out, MARGIN, y, "d", "%s", line.text);
   return y + LINE;
 }
 
@@ -291,8 +284,8 @@ void report_svg(Arena *arena, StrBuf *out, const TensorReport *r) {
 
   const char *title = arena_printf(arena, "%s %s", r->what, r->name);
   const char *type = arena_printf(arena, "%s on %s", type_print(arena, r->type), r->mesh);
-  put_text(&body, MARGIN, MARGIN + 8, "h", title);
-  put_text(&body, MARGIN, MARGIN + 8 + LINE + 4, "", type);
+  strbuf_svg_text(&body, MARGIN, MARGIN + 8, "h", "%s", title);
+  strbuf_svg_text(&body, MARGIN, MARGIN + 8 + LINE + 4, "", "%s", type);
   put_heads(&s, &s.cols, true);
   put_heads(&s, &s.rows, false);
   put_cells(&s);

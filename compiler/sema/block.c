@@ -42,6 +42,19 @@ static void refuse_ineffective(Sema *s, RunBlock *block) {
   }
 }
 
+/* On one mesh a batch in one part has one order: a named schedule says nothing. */
+static void drop_idle_schedule(ProgramBlock *out) {
+  RunSettings *set = &out->settings;
+  if (!set->schedule || set->microbatches > 1 || strchr(set->schedule, '\n')) return;
+  const Mesh *mesh = NULL;
+  for (ValueId v = 1; v < out->graph->values.len; v++) {
+    const TensorType *t = value_type(out->graph, v);
+    if (mesh && t->mesh && t->mesh != mesh) return;
+    if (t->mesh) mesh = t->mesh;
+  }
+  set->schedule = NULL;
+}
+
 /* Losses and metrics, over the true samples where the last batch may be short. */
 static void hand_out(Sema *s, RunBlock *block) {
   const RunSettings *set = &block->out->settings;
@@ -52,6 +65,10 @@ static void hand_out(Sema *s, RunBlock *block) {
     bool is_loss = strcmp(r->role, "loss") == 0;
     const char *what = is_loss ? "the loss" : "a metric";
     ValueId v = r->value, out;
+    if (strcmp(r->role, "print") == 0) {
+      block_print(s, block, v, r->name, r->span);
+      continue;
+    }
     if (padded && !is_loss) {
       block_metric(s, block, r->name, v, r->span);
       continue;
@@ -72,6 +89,7 @@ static void finish_train(Sema *s, RunBlock *block) {
   ProgramBlock *out = block->out;
   refuse_ineffective(s, block);
   if (!s->sink->errors && out->settings.microbatches > 1) block_spread_random(s, block);
+  drop_idle_schedule(out);
   if (!s->sink->errors) hand_out(s, block);
   if (block->optimizer) block_optimizer(s, block->env, block);
   if (s->sink->errors) return;
@@ -83,19 +101,6 @@ static void finish_train(Sema *s, RunBlock *block) {
     sema_error(s, DIAG_TRAIN_NEEDS, block->span,
                "train without data needs `steps N`: nothing says how long an epoch is");
   if (!out->settings.steps && !out->settings.epochs) out->settings.epochs = 1;
-}
-
-/* On one mesh a batch in one part has one order: a named schedule says nothing. */
-static void drop_idle_schedule(ProgramBlock *out) {
-  RunSettings *set = &out->settings;
-  if (!set->schedule || set->microbatches > 1 || strchr(set->schedule, '\n')) return;
-  const Mesh *mesh = NULL;
-  for (ValueId v = 1; v < out->graph->values.len; v++) {
-    const TensorType *t = value_type(out->graph, v);
-    if (mesh && t->mesh && t->mesh != mesh) return;
-    if (t->mesh) mesh = t->mesh;
-  }
-  set->schedule = NULL;
 }
 
 static void keep_models(Sema *s, const Env *train) {
@@ -132,7 +137,6 @@ static void run_block(Sema *s, SourceUnit *file, const Item *item, BlockKind kin
   if (s->sink->errors) return;
   ValueId *roots[] = {&out->loss, &out->optimizer.lr};
   sweep_graph(s, out->graph, roots, 2);
-  if (kind == BLOCK_TRAIN) drop_idle_schedule(out);
 }
 
 static RunSettings default_settings(const Sema *s) {

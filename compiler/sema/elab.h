@@ -436,9 +436,9 @@ Span samples_mixed_at(Samples *w, ValueId v);
 /* --- blocks (block.c, setting.c, data.c, metric.c, optim.c, sweep.c) -----------------------------
  */
 
-/* A loss or metric of train. */
+/* What train hands out. */
 typedef struct Reported {
-  const char *name, *role; /* "loss", "metric" */
+  const char *name, *role; /* "loss", "metric", "print" */
   ValueId value;
   Span span;
 } Reported;
@@ -492,6 +492,8 @@ void block_note_mixed(Sema *s, RunBlock *block, Diag *d, ValueId v);
 /* micro.c: the rows of one micro-batch, of a batch of `rows`, which is reported when it has no
  * equal parts. */
 int64_t block_micro_rows(Sema *s, const RunBlock *block, int64_t rows, Span span);
+/* Prints a value of train; what differs between micro-batches once for the whole batch. */
+void block_print(Sema *s, RunBlock *block, ValueId v, const char *name, Span span);
 /* Random masks that go on from one micro-batch to the next; reports what cannot be cut. */
 void block_spread_random(Sema *s, RunBlock *block);
 Val builtin_total_steps(Sema *s, const Call *call);

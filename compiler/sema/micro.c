@@ -59,3 +59,42 @@ void block_spread_random(Sema *s, RunBlock *block) {
               attention ? ", other than that of the positions," : "");
   }
 }
+
+static void refuse_print(Sema *s, RunBlock *block, ValueId v, Span span) {
+  Diag *d = sema_error(s, DIAG_PIPELINE, span, "micro-batches have no parts of this");
+  diag_label(s->sink, d, "this is %s", type_print(s->arena, value_type(s->at.graph, v)));
+  diag_reason(s->sink, d,
+              "it is made of all samples of a batch together, and no micro-batch has them: what "
+              "holds one row per sample can be printed, and means and sums over samples");
+  block_note_mixed(s, block, d, v);
+  diag_help(s->sink, d, (Span){0}, NULL, NULL,
+            "print the rows or a mean of them, or print it in eval or infer");
+}
+
+void block_print(Sema *s, RunBlock *block, ValueId v, const char *name, Span span) {
+  const RunSettings *set = &block->out->settings;
+  bool cut = set->microbatches > 1 || set->schedule;
+  Samples *samples = block_samples(s, block);
+  ValueId out;
+  if (!cut || samples_of(samples, v) == SAMPLES_NONE) {
+    if (block_whole(s, val_tensor(v), span, "what is printed", &out))
+      emit_output(s, out, name, "print", span);
+    return;
+  }
+  int dim = 0;
+  bool rows = set->microbatches > 1 && samples_along(samples, v, &dim);
+  if (!rows && set->microbatches > 1) {
+    if (value_type(s->at.graph, v)->rank) {
+      refuse_print(s, block, v, span);
+      return;
+    }
+    v = block_terms(s, block, v, "what is printed", span);
+    if (!v) return;
+  }
+  Val whole = block_everywhere(s, val_tensor(v), value_type(s->at.graph, v)->mesh, span);
+  if (whole.kind == VAL_POISON) return;
+  Attr attrs[] = {ATTR_S(NAME, intern(s->names, name)),
+                  ATTR_S(ROLE, intern(s->names, rows ? "rows" : "mean")), ATTR_I(DIM, dim)};
+  graph_add(s->at.graph, OP_OUTPUT, &whole.as.tensor, 1, attrs, rows ? 3 : 2, NULL, 0, span,
+            s->at.scope);
+}

@@ -14,6 +14,8 @@
  * - "loss": the training loss, Replicate, of rank 0; name "loss".
  * - "metric": in train and infer, the value of this step, under its name.
  * - "print": any value, gathered; name is the source text.
+ * - "rows", "mean": prints of train with micro-batches or a schedule, whole on their own mesh: the
+ *   parts of all micro-batches one after the other along DIM, or their mean.
  * - "text": in infer, integers that are bytes of a text.
  * - "sum": where batches may be short, numerator of a metric, summed over batches by the runtime
  * ...

@@ -272,18 +272,17 @@ static void line_metric(Sema *s, const Line *line) {
     emit_output(s, out, name, "metric", line->expr->span);
 }
 
-static void print_value(Sema *s, Val v, Span span) {
+static void print_value(Sema *s, RunBlock *block, Val v, Span span) {
   ValueId out;
-  if (v.kind == VAL_TENSOR && s->block && s->block->out->settings.microbatches > 1 &&
-      samples_of(block_samples(s, s->block), v.as.tensor) != SAMPLES_NONE) {
-    Diag *d = sema_error(s, DIAG_PIPELINE, span, "this is not printed beside micro-batches");
-    diag_reason(s->sink, d, "it depends on data, and several micro-batches are under way at once");
-    diag_help(s->sink, d, (Span){0}, NULL, NULL,
-              "print it in eval or infer, or hand out a mean of it as a metric");
-    return;
+  const char *name = source_text(s, span);
+  if (v.kind == VAL_POISON) return;
+  if (block->kind == BLOCK_TRAIN) {
+    if (!as_tensor(s, v, span, "what is printed", &out)) return;
+    Reported r = {.name = name, .role = "print", .value = out, .span = span};
+    VEC_PUSH(s->arena, &block->reported, r);
+  } else if (block_whole(s, v, span, "what is printed", &out)) {
+    emit_output(s, out, name, "print", span);
   }
-  if (v.kind != VAL_POISON && block_whole(s, v, span, "what is printed", &out))
-    emit_output(s, out, source_text(s, span), "print", span);
 }
 /* Bytes of a text, to be written as they come. */
 static void print_text(Sema *s, RunBlock *block, Val v, Span span) {
@@ -308,7 +307,7 @@ static void line_print_text(Sema *s, const Line *line) {
 }
 static void line_print(Sema *s, const Line *line) {
   Val v = line_value(s, line);
-  if (line->expr) print_value(s, v, line->expr->span);
+  if (line->expr) print_value(s, line->block, v, line->expr->span);
 }
 
 /* --- the table ---------------------------------------------------------------------------------
@@ -423,7 +422,7 @@ void block_expression(Sema *s, Env *env, RunBlock *block, const Stmt *stmt) {
   if (strcmp(name, "print") == 0) {
     for (uint32_t i = 0; i < e->as.call.args.len; i++) {
       const Expr *x = e->as.call.args.data[i].value;
-      print_value(s, eval(s, env, x), x->span);
+      print_value(s, block, eval(s, env, x), x->span);
     }
     return;
   }

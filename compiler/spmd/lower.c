@@ -84,7 +84,8 @@ static void lower_output(Lowering *l) {
   const Node *n = l->serving;
   TensorType t = *value_type(l->in, n->operands[0]);
   t.layout = (Layout){0};
-  if (l->world) t.mesh = l->world; /* the log is rank 0's, the decision to stop everybody's */
+  /* the log is rank 0's, the decision to stop everybody's; parts of prints are handed on later */
+  if (l->world && !output_in_parts(n)) t.mesh = l->world;
   ValueId v = spmd_redistribute(l, l->map[n->operands[0]], &t);
   NodeId id = graph_add(l->out, OP_OUTPUT, &v, 1, n->attrs, n->nattrs, NULL, 0, n->span, n->scope);
   graph_node(l->out, id)->phase = n->phase;

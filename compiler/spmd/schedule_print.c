@@ -5,7 +5,6 @@
  * and time in which a stage has nothing to do.
  */
 #include <inttypes.h>
-#include <stdarg.h>
 
 #include "spmd/pipeline.h"
 
@@ -122,17 +121,6 @@ static const char style[] =
     "}\n"
     "</style>\n";
 
-__attribute__((format(printf, 5, 6))) static void
-put_text(StrBuf *out, double x, double y, const char *class, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  const char *text = arena_vprintf(out->arena, format, args);
-  va_end(args);
-  strbuf_printf(out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, class);
-  strbuf_put_xml(out, text);
-  strbuf_puts(out, "</text>\n");
-}
-
 static void put_entry(StrBuf *out, const Pipeline *p, Entry e, uint32_t begin, double y,
                       double unit) {
   const Segment *s = &p->segments.data[e.segment];
@@ -148,7 +136,7 @@ static void put_entry(StrBuf *out, const Pipeline *p, Entry e, uint32_t begin, d
                 s->stage, name.text, e.micro, s->chunk, begin, x, y, wide, TALL, class,
                 s->chunk % 2);
   if ((double)name.len * 6.7 + 2 < wide)
-    put_text(out, x + wide / 2, y + TALL / 2 + 4, "m", "%s", name.text);
+    strbuf_svg_text(out, x + wide / 2, y + TALL / 2 + 4, "m", "%s", name.text);
   strbuf_puts(out, "</g>\n");
 }
 
@@ -160,7 +148,7 @@ static void put_legend(StrBuf *out, const Pipeline *p, double y) {
     if (i == 2 && !p->apart) continue;
     strbuf_printf(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"12\" class=\"%s\"/>\n", x,
                   y - 10, class[i]);
-    put_text(out, x + 18, y, "d", "%s", what[i]);
+    strbuf_svg_text(out, x + 18, y, "d", "%s", what[i]);
     x += 150;
   }
 }
@@ -181,20 +169,20 @@ void pipeline_draw(StrBuf *out, const Program *program, const StageMemory *memor
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
       "height=\"%.0f\">\n%s<rect class=\"p\" width=\"100%%\" height=\"100%%\"/>\n",
       wide, tall, wide, tall, style);
-  put_text(out, LEFT, 26, "h", "%s", title(&scratch, p));
-  put_text(out, LEFT, 46, "d", "%s; right: kept between parts, arena, per rank",
-           bubble_text(&scratch, p, &facts));
+  strbuf_svg_text(out, LEFT, 26, "h", "%s", title(&scratch, p));
+  strbuf_svg_text(out, LEFT, 46, "d", "%s; right: kept between parts, arena, per rank",
+                  bubble_text(&scratch, p, &facts));
   for (uint32_t s = 0; s < p->stages.len; s++) {
     const EntryList *list = &p->stages.data[s].entries;
     double y = TOP + s * ROW;
-    put_text(out, LEFT - 8, y + TALL / 2 + 4, "e", "stage %" PRIu32, s);
+    strbuf_svg_text(out, LEFT - 8, y + TALL / 2 + 4, "e", "stage %" PRIu32, s);
     strbuf_printf(out, "<rect x=\"%d\" y=\"%.1f\" width=\"%.2f\" height=\"%d\" class=\"i\"/>\n",
                   LEFT, y, length * unit, TALL);
     for (uint32_t i = 0; i < list->len; i++)
       put_entry(out, p, list->data[i], facts.line.begin[s][i], y, unit);
-    put_text(out, LEFT + length * unit + 8, y + TALL / 2 + 4, "d", "%s, %s",
-             bytes_print(&scratch, (int64_t)memory[s].kept),
-             bytes_print(&scratch, (int64_t)memory[s].arena));
+    strbuf_svg_text(out, LEFT + length * unit + 8, y + TALL / 2 + 4, "d", "%s, %s",
+                    bytes_print(&scratch, (int64_t)memory[s].kept),
+                    bytes_print(&scratch, (int64_t)memory[s].arena));
   }
   put_legend(out, p, TOP + p->stages.len * ROW + 22);
   strbuf_puts(out, "</svg>\n");

@@ -78,11 +78,6 @@ static bool on_several(Cutter *c, Span span, const Mesh *mesh) {
               "there");
 }
 
-static bool is_printed(Cutter *c, Span span) {
-  return fail(c, span, "it is printed for each micro-batch, of which several are under way",
-              "print it in eval or infer, or make it a metric");
-}
-
 static bool is_assigned(Cutter *c, Span span) {
   return fail(c, span, "it assigns what depends on a micro-batch to a variable",
               "train without micro-batches");
@@ -98,7 +93,6 @@ static bool check_places(Cutter *c) {
     ValueId v = n->nresults ? n->first_result : n->operands[0];
     if (stage_of(&c->map, value_type(c->g, v)->mesh) == NO_STAGE)
       return on_several(c, n->span, value_type(c->g, v)->mesh);
-    if (n->op == OP_OUTPUT) return is_printed(c, n->span);
     if (n->op == OP_ASSIGN &&
         c->program->vars.data[node_int(n, ATTR_VAR, 0)].kind != VAR_ACCUMULATOR)
       return is_assigned(c, n->span);
@@ -563,8 +557,6 @@ static bool check_forward_places(Cutter *c, bool *varies, ValueId loss) {
   for (NodeId id = 1; id < c->g->nodes.len; id++) {
     const Node *n = graph_node(c->g, id);
     if (!node_varies(c, id)) continue;
-    const char *role = n->op == OP_OUTPUT ? node_string(n, ATTR_ROLE) : NULL;
-    if (role && strcmp(role, "print") == 0) return is_printed(c, n->span);
     if (n->op == OP_ASSIGN) return is_assigned(c, n->span);
     if (!n->nresults || stage_of(&c->map, value_type(c->g, n->first_result)->mesh) != NO_STAGE)
       continue;

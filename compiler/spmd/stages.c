@@ -35,6 +35,13 @@ static int64_t common(const uint64_t *a, const uint64_t *b, int64_t world) {
   return n;
 }
 
+static bool has_all(const uint64_t *set, const Mesh *m) {
+  int64_t n = 0;
+  for (int64_t p = 0; p < m->nranks; p++)
+    n += set[mesh_rank(m, p) / 64] >> mesh_rank(m, p) % 64 & 1;
+  return n == m->nranks;
+}
+
 uint32_t stage_of(const StageMap *map, const Mesh *mesh) {
   for (uint32_t i = 0; i < map->n; i++)
     if (map->mesh[i] == mesh) return map->stage[i];
@@ -211,6 +218,24 @@ static bool localise_send(Localise *l, const Node *n) {
   return true;
 }
 
+/* Data that is printed is read on one of the parts that its mesh has; false where it stays. */
+static bool localise_output(Localise *l, const Node *n) {
+  ValueId x = n->operands[0], there = 0;
+  const Mesh *mesh = value_type(l->g, x)->mesh;
+  if (!l->varies[x]) return false;
+  const uint64_t *in = ranks_of(l->scratch, mesh, l->program->world->nranks);
+  for (ValueId v = 1; v < l->g->values.len && !there; v++) {
+    const Mesh *part = value_type(l->g, v)->mesh;
+    if (l->varies[v] && part->nranks < mesh->nranks && has_all(in, part))
+      there = value_on(l, x, part);
+  }
+  if (!there) return false;
+  NodeId id =
+      graph_add(l->map.to, n->op, &there, 1, n->attrs, n->nattrs, NULL, 0, n->span, n->scope);
+  graph_node(l->map.to, id)->phase = n->phase;
+  return true;
+}
+
 Graph *pipeline_localise(Arena *scratch, Program *program, const Graph *g, ValueId *keep,
                          uint32_t nkeep) {
   Localise l = {.scratch = scratch, .program = program, .g = g};
@@ -218,7 +243,9 @@ Graph *pipeline_localise(Arena *scratch, Program *program, const Graph *g, Value
   l.map = graph_map_begin(scratch, program->arena, g);
   for (NodeId id = 1; id < g->nodes.len; id++) {
     const Node *n = graph_node(g, id);
-    if (n->op != OP_SEND_MESH || !localise_send(&l, n)) graph_map_copy(&l.map, id);
+    if (n->op == OP_SEND_MESH && localise_send(&l, n)) continue;
+    if (n->op == OP_OUTPUT && localise_output(&l, n)) continue;
+    graph_map_copy(&l.map, id);
   }
   for (uint32_t i = 0; i < nkeep; i++) keep[i] = keep[i] ? graph_map_get(&l.map, keep[i]) : 0;
   return l.map.to;

@@ -122,7 +122,10 @@ typedef enum AbiRole {
   ABI_METRIC_SUM,   /* eval: added up over all batches ... */
   ABI_METRIC_COUNT, /* ... and divided by the sum of this output of the same name, where there is
                        one */
-  ABI_TEXT          /* infer: bytes, one row or several; what is negative is none */
+  ABI_TEXT,         /* infer: bytes, one row or several; what is negative is none */
+  ABI_PRINT_ROWS,   /* the part of one micro-batch, on the ranks of its mesh; printed are all parts
+                       of a batch one after the other along `dim` ... */
+  ABI_PRINT_MEAN    /* ... or their mean */
 } AbiRole;
 
 /* A value handed out. It is Replicate when it arrives here (its gathering is part of the program).
@@ -134,7 +137,7 @@ typedef struct AbiOutput {
   uint32_t type;
   uint64_t offset; /* bytes in the arena */
   uint32_t source;
-  uint32_t zero;
+  uint32_t dim;
 } AbiOutput;
 
 typedef enum AbiProgramKind {

@@ -151,7 +151,8 @@ static int names_valid(const Image *im) {
   }
   for (uint64_t i = 0; i < im->output_count; i++)
     if (im->output[i].type == 0 || im->output[i].type >= im->type_count ||
-        im->output[i].name >= im->string_count)
+        im->output[i].name >= im->string_count ||
+        (im->output[i].dim && im->output[i].dim >= im->type[im->output[i].type].rank))
       return 0;
   return 1;
 }

@@ -102,13 +102,15 @@ static int run_rank(Run *r, RtTrace *trace) {
                             .err = stderr};
   r->log = dtm_rt_log_open(&setup);
   r->sums = calloc(r->image->output_count + 1, sizeof *r->sums);
-  int status = !r->log || !r->sums
+  r->parts = calloc(r->image->output_count + 1, sizeof *r->parts);
+  int status = !r->log || !r->sums || !r->parts
                    ? dtm_rt_fail(r->comm, RT_DEVICE, "out of memory")
                    : dtm_rt_exec_open(r->image, dtm_kernels, r->comm, trace, &r->exec);
   if (!status) status = run_blocks(r);
   dtm_rt_exec_close(r->exec);
   dtm_rt_log_close(r->log);
   free(r->sums);
+  dtm_rt_parts_close(r);
   r->comm->place = (RtPlace){0}; /* the step is over: what fails now is not its fault */
   if (!status && ferror(stdout))
     status = dtm_rt_fail(r->comm, RT_BAD_DATA,

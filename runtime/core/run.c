@@ -26,7 +26,7 @@ int dtm_rt_run_begin(Run *r, AbiProgramKind program, bool shuffle, RtData **data
   int status = dtm_rt_data_open(&setup, data);
   r->data = *data;
   dtm_rt_run_clear(r);
-  return status;
+  return status ? status : dtm_rt_parts_open(r);
 }
 
 static int read_input(void *context, uint32_t source, void *dst) {
@@ -45,6 +45,7 @@ static int take_output(void *context, uint32_t output, const void *value) {
   Run *r = context;
   const AbiOutput *o = &r->image->output[output];
   const AbiType *type = &r->image->type[o->type];
+  if (dtm_rt_parts_take(r, output, value)) return 0;
   if (o->role == ABI_PRINT) {
     dtm_rt_print_tensor(r->log, abi_text(r->image, o->name), type, value);
     return 0;
@@ -120,7 +121,8 @@ int dtm_rt_run_batch(Run *r) {
   AbiStep *s = dtm_rt_exec_step(r->exec);
   s->seed = r->seed;
   s->valid = (int64_t)r->valid;
-  return finish(r, dtm_rt_exec_run_stages(r->exec, p, &hooks), &hooks);
+  int status = finish(r, dtm_rt_exec_run_stages(r->exec, p, &hooks), &hooks);
+  return status ? status : dtm_rt_parts_print(r);
 }
 
 void dtm_rt_run_clear(Run *r) {

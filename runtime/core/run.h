@@ -26,12 +26,13 @@ typedef struct Run {
   /* The block that runs now. */
   AbiProgramKind program;
   RtData *data;
-  int64_t epoch, batch; /* of the batch that the INPUT actions read */
-  double valid;         /* its samples that are not padding */
-  double share;         /* them over the mean of the batches accumulated in one step */
-  OutputSum *sums;      /* per output of the image */
-  RtText text;          /* that infer writes */
-  bool stop_nonfinite;  /* stop when the loss is not finite */
+  int64_t epoch, batch;  /* of the batch that the INPUT actions read */
+  double valid;          /* its samples that are not padding */
+  double share;          /* them over the mean of the batches accumulated in one step */
+  OutputSum *sums;       /* per output of the image */
+  unsigned char **parts; /* per output: of the micro-batches of one batch, or NULL (parts.c) */
+  RtText text;           /* that infer writes */
+  bool stop_nonfinite;   /* stop when the loss is not finite */
 } Run;
 
 /* What an output action returns when the loss is not finite; never a code to exit with. */
@@ -48,6 +49,15 @@ int dtm_rt_run_begin(Run *r, AbiProgramKind program, bool shuffle, RtData **data
 int dtm_rt_run_actions(Run *r, uint32_t first, uint32_t count);
 /* What runs for one batch of the current program; in a pipeline for all of its micro-batches. */
 int dtm_rt_run_batch(Run *r);
+/* --- parts.c: prints whose parts come with the micro-batches --- */
+/* Room for those of the current program; free(NULL) when there are none. 0 or the exit code. */
+int dtm_rt_parts_open(Run *r);
+void dtm_rt_parts_close(Run *r);
+/* Whether the output is one; its part of the micro-batch at hand is kept. */
+bool dtm_rt_parts_take(Run *r, uint32_t output, const void *value);
+/* After all micro-batches of a batch, on all ranks: brings the parts to all, and prints. */
+int dtm_rt_parts_print(Run *r);
+
 /* Sets sums to zero. */
 void dtm_rt_run_clear(Run *r);
 /* What an output came to so far: a mean weighted by samples, or a sum over its count. */

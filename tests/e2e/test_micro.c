@@ -121,6 +121,49 @@ START_TEST(half_precision_stays_near) {
 }
 END_TEST
 
+/* A print shows the whole batch, once, wherever its parts were computed. (Of several prints of a
+ * step the order is that in which their values are there.) */
+START_TEST(prints_show_the_whole) {
+  static const char *const meshes[] = {"-D m=1", "-D m=1 -D 'plan=\"gpipe\"'", "-D m=3",
+                                       "-D m=3 --mesh pp=2,dp=2", "-D m=6 --mesh pp=3"};
+  static char first[sizeof text];
+  work_write("print.dtm", "mesh world(dp = 1, pp = 1)\n"
+                          "config {\n  m = 1   plan = \"1f1b\"\n}\n"
+                          "module Net() {\n"
+                          "  let stages = world.unbind(\"pp\")\n"
+                          "  on stages[0] {\n    param a: f32[4, 3] = normal()\n  }\n"
+                          "  on stages[len(stages) - 1] {\n    param b: f32[4, 4] = normal()\n  }\n"
+                          "  forward(x) {\n"
+                          "    let h = tanh(linear(x.redistribute(mesh = stages[0]).to(f32), a))\n"
+                          "    return linear(h.redistribute(mesh = stages[len(stages) - 1]), b)\n"
+                          "  }\n"
+                          "}\n"
+                          "train {\n"
+                          "  data x = npy(\"few.npy\", i64[12@dp, 3])\n"
+                          "  model net = Net()\n"
+                          "  let y = net(x)\n"
+                          "  loss mean(y * y)\n"
+                          "  print(argmax(y, -1))\n  print(x.T)\n  print(sum(argmax(y, -1)))\n"
+                          "  print(2 * mean(y * y))\n  print(step())\n"
+                          "  optimizer sgd(lr = 0.1)\n  shuffle false\n"
+                          "  microbatches m   schedule plan   steps 2\n"
+                          "}\n");
+  training_write_npy("few.npy", 24, 3, token);
+  for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+    int code =
+        work_run(text, sizeof text,
+                 "%s print.dtm %s -o print && ./print --threads=1 --no-curve | grep ' = ' | sort",
+                 getenv("DTMC"), meshes[i]);
+    ck_assert_msg(code == 0, "%s: exit %d\n%s", meshes[i], code, text);
+    if (i)
+      ck_assert_str_eq(text, first);
+    else
+      snprintf(first, sizeof first, "%s", text);
+  }
+  ck_assert_ptr_nonnull(strstr(first, "x.T i64[3, 12] = [["));
+}
+END_TEST
+
 int main(void) {
   if (!work_begin()) return 2;
   work_write("a.dtm", program);
@@ -130,6 +173,7 @@ int main(void) {
   tcase_set_timeout(t, 240);
   tcase_add_loop_test(t, parts_give_the_whole, 0, sizeof batches / sizeof *batches);
   tcase_add_loop_test(t, half_precision_stays_near, 0, 2);
+  tcase_add_test(t, prints_show_the_whole);
   Suite *s = suite_create("micro");
   suite_add_tcase(s, t);
   int failed = suite_run(s);
