@@ -396,6 +396,24 @@ void random_balanced(Draft *d) {
       id, id, id, id);
 }
 
+/* A value [B, P, I] as rows of experts, of which each has as many as fit at most. */
+void random_experts(Draft *d) {
+  Value v = draft_pick(d, 3, 3);
+  int experts = 1 + draft_below(d, 3);
+  Value x = draft_lay(d, &v, 1u << 1 | 1u << 2, false), y = x;
+  y.extent[2] = 1 + draft_below(d, 4);
+  if (value_elements(&y) > MOST_ELEMENTS) return;
+  const int weights[] = {experts, y.extent[2], x.extent[2]}, lines[] = {x.extent[0], experts};
+  Cut cut[MAX_RANK] = {{0}};
+  Value w = draft_parameter(d, 3, weights);
+  w = draft_lay_as(d, &w, cut);
+  cut[0] = x.cut[0];
+  Value counts = draft_ids(d, 2, lines, x.extent[1] / experts + 1);
+  counts = draft_lay_as(d, &counts, cut);
+  draft_define(d, y, "grouped_linear(%s.unsqueeze(1), %s, %s).squeeze(1)", x.name, w.name,
+               counts.name);
+}
+
 /* A value as queries [*, heads, queries, width] with keys and values of their own, whose heads are
  * cut like those of the queries where there are as many, or whole. Around a ring and with heads
  * exchanged, keys and values are cut like the queries. */

@@ -96,6 +96,7 @@ void random_contract(Draft *d);
 void random_reduce(Draft *d);
 void random_whole_dim(Draft *d);
 void random_attention(Draft *d);
+void random_experts(Draft *d);
 void random_balanced(Draft *d);
 void random_shape(Draft *d);
 void random_move(Draft *d);

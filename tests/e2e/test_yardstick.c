@@ -14,8 +14,9 @@
 #include "support/suite.h"
 #include "support/work.h"
 
-static const char *const operators[] = {"all_reduce", "reduce_scatter", "all_gather",
-                                        "all_to_all", "exchange",       "send_mesh"};
+static const char *const operators[] = {"all_reduce",       "reduce_scatter", "all_gather",
+                                        "all_to_all",       "exchange",       "send_mesh",
+                                        "redistribute_rows"};
 enum { NOPS = sizeof operators / sizeof *operators, FORWARD = 0, BACKWARD, REDUCE, PHASES };
 
 typedef struct Counts {
@@ -27,8 +28,8 @@ typedef struct Layer {
   Counts most;
 } Layer;
 
-/* all-reduce, reduce-scatter, all-gather, all-to-all, exchange, send: of one layer with attention
- * and MLP. Gradients of the 14 parameters are reduced once per step, in buckets. */
+/* all-reduce, reduce-scatter, all-gather, all-to-all, exchange, send, rows: of one layer with
+ * attention and MLP. Gradients of the 14 parameters are reduced once per step, in buckets. */
 static const Layer layers[] = {
     {"one rank", "dp=1", "", {{{0}}}},
     {"data parallel", "dp=2", "", {{{0}, {0}, {14}}}},
@@ -41,6 +42,11 @@ static const Layer layers[] = {
     /* to the experts and back; all but the three weights of experts are reduced over ep */
     {"experts", "ep=2", "", {{{0, 0, 0, 2}, {0, 0, 0, 2}, {7}}}},
     {"experts and data parallel", "dp=2,ep=2", "", {{{0, 0, 0, 2}, {0, 0, 0, 2}, {10}}}},
+    /* the rows there are, and of each layer two tables of counts, once */
+    {"experts without capacity",
+     "ep=2",
+     "-D capacity=0.0",
+     {{{0, 0, 0, 2, 0, 0, 2}, {0, 0, 0, 0, 0, 0, 2}, {7}}}},
     {"experts and tensor parallel", "ep=2,tp=2", "", {{{2, 0, 0, 2}, {2, 0, 0, 2}, {7}}}},
 };
 
