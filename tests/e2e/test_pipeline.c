@@ -153,7 +153,8 @@ END_TEST
 /* What came from another stage is kept, not sent again: channels and lists are those without
  * recomputation. */
 START_TEST(nothing_moves_again) {
-  const char *look = "%s p.dtm --mesh pp=3 -D m=4 -D again=%s --emit=schedule | sed 's, *//.*,,;s,; bytes.*arena,,'";
+  const char *look = "%s p.dtm --mesh pp=3 -D m=4 -D again=%s --emit=schedule | sed 's, "
+                     "*//.*,,;s,; bytes.*arena,,'";
   static char plain[sizeof text];
   ck_assert_int_eq(work_run(plain, sizeof plain, look, getenv("DTMC"), "false"), 0);
   ck_assert_int_eq(work_run(text, sizeof text, look, getenv("DTMC"), "true"), 0);
@@ -184,6 +185,17 @@ START_TEST(lookups_again) {
   train(&want, "-D rows=48 -D vocab=36 -D tied=false");
   train(&got, "-D rows=48 -D vocab=36 -D tied=false -D m=4 --mesh pp=2");
   equal(&got, &want, "a large table");
+}
+END_TEST
+
+/* On one mesh a batch in one part needs no schedule, and gets the program without one. */
+START_TEST(one_part_on_one_mesh) {
+  const char *dtmc = getenv("DTMC");
+  ck_assert_int_eq(work_run(text, sizeof text, "%s p.dtm --emit=schedule", dtmc), 0);
+  ck_assert_str_eq(text, "no pipeline: train has neither microbatches nor a schedule of several "
+                         "stages of several stages\n");
+  ck_assert_int_eq(work_run(text, sizeof text, "%s p.dtm -D m=2 --emit=schedule", dtmc), 0);
+  ck_assert_ptr_nonnull(strstr(text, "schedule 1f1b: 1 stage, 2 micro-batches"));
 }
 END_TEST
 
@@ -322,6 +334,7 @@ int main(void) {
   tcase_add_test(t, accumulated_batches);
   tcase_add_test(t, single_rows);
   tcase_add_test(t, lookups_again);
+  tcase_add_test(t, one_part_on_one_mesh);
   TCase *r = tcase_create("runs");
   tcase_set_timeout(r, 240);
   tcase_add_unchecked_fixture(r, compute_whole, NULL);
