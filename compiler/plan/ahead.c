@@ -53,6 +53,7 @@ typedef struct Walk {
   const uint32_t *order;
   uint32_t *made;  /* per value root: 1 + position of the group that makes it */
   int64_t *bucket; /* per value root: the bucket of the gather that makes it */
+  uint32_t looped; /* behind the last position that runs per batch; updates may stand among these */
 } Walk;
 
 static Walk walk_begin(PlanBlock *b, const uint32_t *order) {
@@ -63,6 +64,7 @@ static Walk walk_begin(PlanBlock *b, const uint32_t *order) {
             .bucket = ARENA_ARRAY(b->arena, int64_t, nvalues)};
   for (uint32_t p = 0; p < b->norder; p++) {
     const Group *g = &b->fused->groups.data[order[p]];
+    if (block_part(b, order[p]) == 0) w.looped = p + 1;
     for (uint32_t k = 0; k < g->noutputs && g->kind != GROUP_VIEW; k++)
       w.made[root_of(b, g->outputs[k])] = p + 1;
     if (is_gather(b, order[p])) w.bucket[g->outputs[0]] = bucket_of(b, order[p]);
@@ -79,7 +81,7 @@ static uint32_t made_of(const Walk *w, FValueId v) {
 }
 
 static bool same_part(const Walk *w, uint32_t p, uint32_t q) {
-  return block_part(w->b, w->order[p]) == block_part(w->b, w->order[q]);
+  return (p < w->looped) == (q < w->looped);
 }
 
 /* Behind the last position of the collectives of one bucket that begin at p. */
