@@ -28,9 +28,9 @@
 
 enum { VOCAB = 50257, CONTEXT = 1024, DIM = 768, LAYERS = 12, HEADS = 12, FFN = 3072 };
 enum { WARM = 1, STEPS = 16, STEPS_LEAST = 2, TOKENS = 1 << 17, THREADS = 2 };
-/* Seconds: of timed steps of one program, of the bare products between two programs, and until a
- * program has made one step. */
-static const double budget = 6, bare_budget = 2, patience = 20;
+/* Seconds: of timed steps of one program, of the bare products between two programs, until a
+ * program must have made one step, and until PyTorch in bf16 has or is given up. */
+static const double budget = 6, bare_budget = 2, patience = 180, patience_bf16 = 30;
 
 extern char **environ;
 
@@ -210,8 +210,8 @@ static bool line_in_time(FILE *out, double until) {
 }
 
 /* Runs a program that prints a line with "step" in it after every step, until enough of them are
- * timed, and ends it. */
-static Timed time_steps(char *const *argv) {
+ * timed, and ends it. Gives up after `until` seconds without a step. */
+static Timed time_steps(char *const *argv, double until) {
   Timed t = {.least = INFINITY, .median = INFINITY};
   int fd;
   pid_t child = start(argv, &fd, false);
@@ -222,7 +222,7 @@ static Timed time_steps(char *const *argv) {
   double steps[STEPS], begin = 0, last = bench_now();
   int seen = 0, n = 0;
   bool ended = false;
-  while (n < STEPS && (seen || line_in_time(out, last + patience))) {
+  while (n < STEPS && (seen || line_in_time(out, last + until))) {
     ended = !fgets(line, sizeof line, out);
     if (ended) break;
     if (!strstr(line, "step")) continue;
@@ -277,6 +277,12 @@ static void write_tokens(const char *path) {
     fail(path);
 }
 
+static void must_step(const Timed *t, const char *program) {
+  if (!isinf(t->least)) return;
+  fprintf(stderr, "bench_gpt2: %s makes no step in %.0f s\n", program, patience);
+  exit(1);
+}
+
 static Timed ours(const char *dtmc, const char *folder, const Setting *s, int threads) {
   char program[128], data[128], batch[32], seq[32], mesh[32], count[32];
   snprintf(program, sizeof program, "%s/train", folder);
@@ -309,8 +315,10 @@ static Timed ours(const char *dtmc, const char *folder, const Setting *s, int th
     exit(1);
   }
   Timed t = time_steps((char *[]){program, "train", "--no-eval", "--log", "json", "--threads",
-                                  count, "--data", data, NULL});
+                                  count, "--data", data, NULL},
+                       patience);
   unlink(program);
+  must_step(&t, program);
   return t;
 }
 
@@ -321,8 +329,12 @@ static Timed theirs(const char *python, const char *folder, const Setting *s, in
   snprintf(seq, sizeof seq, "%d", s->seq);
   snprintf(ranks, sizeof ranks, "%d", s->ranks);
   snprintf(count, sizeof count, "%d", threads / s->ranks > 0 ? threads / s->ranks : 1);
-  return time_steps((char *[]){(char *)(uintptr_t)python, DTM_BENCH "/gpt2.py", data, batch, seq,
-                               s->bf16 ? "bf16" : "f32", ranks, count, s->clip ? "1" : "0", NULL});
+  Timed t =
+      time_steps((char *[]){(char *)(uintptr_t)python, DTM_BENCH "/gpt2.py", data, batch, seq,
+                            s->bf16 ? "bf16" : "f32", ranks, count, s->clip ? "1" : "0", NULL},
+                 s->bf16 ? patience_bf16 : patience);
+  if (!s->bf16) must_step(&t, python);
+  return t;
 }
 
 static void print_row(const Setting *s, double bare, const Timed *a, const Timed *b) {
@@ -335,7 +347,7 @@ static void print_row(const Setting *s, double bare, const Timed *a, const Timed
     snprintf(products[1], sizeof products[1], "%.3f", a->least / bare);
   }
   if (isinf(b->least)) {
-    snprintf(torch[0], sizeof torch[0], "> %.0f", 1e3 * patience);
+    snprintf(torch[0], sizeof torch[0], "> %.0f", 1e3 * patience_bf16);
   } else if (b->least > 0) {
     snprintf(torch[0], sizeof torch[0], "%.0f", 1e3 * b->least);
     snprintf(torch[1], sizeof torch[1], "%.0f", 1e3 * b->median);
