@@ -91,9 +91,11 @@ const LayoutsModel layouts_llama[] = {
 const LayoutsModel layouts_gpt2[] = {
     {GPT2, .name = "gpt2, everything odd",
      .flags = "-D vocab=29 -D dim=24 -D layers=3 -D heads=6 -D kv_heads=6 -D ffn=23 -D batch=5 "
-              "-D seq=13 -D context=17",
+              "-D seq=13 -D context=17 -D clip=0.0",
      .rows = {{"tp=3", .half = true},
               {"ring_cp=3", .half = true},
+              {"dp=2,tp=2", "store @dp", .again = true},
+              {"dp=3", "store gradients @dp"},
               {"ulysses_cp=2,tp=2"},
               {"ulysses_cp=3,tp=2"},
               {"ring_cp=3,tp=2"},
@@ -137,6 +139,7 @@ const LayoutsModel layouts_mixed[] = {
     {LLAMA, .name = "llama, one key head, what is kept and computed again",
      .flags = "-D vocab=29 -D dim=20 -D layers=2 -D heads=5 -D kv_heads=1 -D ffn=14 -D batch=6 "
               "-D seq=12",
+     .edits = {{"  clip_grad_norm 1.0\n", ""}}, /* updates need not wait for the norm */
      .rows = {{"dp=2", "store optimizer @dp"},
               {"dp=3", "store gradients @dp", .again = true, .half = true},
               {"dp=2", "store @dp", .again = true, .half = true},

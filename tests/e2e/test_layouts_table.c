@@ -80,7 +80,8 @@ static bool has(const LayoutsModel *m, const LayoutsRow *row, int feature) {
   if (strcmp(f, "bf16") == 0) return row->half;
   if (strcmp(f, "tied head") == 0)
     return says(m->flags, "tied=true") || strstr(m->source, "gpt2") != NULL;
-  if (strcmp(f, "sequence parallel") == 0) return m->edits[0].from && size_of(row->mesh, "tp") > 1;
+  if (strcmp(f, "sequence parallel") == 0)
+    return says(m->edits[0].to, "ulysses_cp, tp)") && size_of(row->mesh, "tp") > 1;
   if (strcmp(f, "microbatches") == 0 && says(row->flags, "microbatches=1 ")) return false;
   return says(row->train, f) || says(row->flags, f);
 }
