@@ -18,9 +18,9 @@ struct Samples {
   int64_t times; /* rows that are looked at for each that there is */
   TensorType *type;
   SampleKind *kind; /* per value; 0 = not looked at */
-  ValueId nvalues;
-  NodeId next;     /* the first node that is not looked at */
-  InferResult out; /* of the node at hand */
+  ValueId nvalues;  /* there is room for */
+  NodeId next;      /* the first node that is not looked at */
+  InferResult out;  /* of the node at hand */
 };
 
 Samples *block_samples(Sema *s, RunBlock *block) {
@@ -37,9 +37,11 @@ Samples *block_samples(Sema *s, RunBlock *block) {
   return w;
 }
 
+/* By doubling: the graph grows while it is looked at, extent by extent. */
 static void grow(Samples *w) {
   ValueId n = w->g->values.len;
   if (n <= w->nvalues) return;
+  if (n < 2 * w->nvalues) n = 2 * w->nvalues;
   w->type = arena_grow(w->s->arena, w->type, w->nvalues * sizeof *w->type, n * sizeof *w->type);
   w->kind = arena_grow(w->s->arena, w->kind, w->nvalues * sizeof *w->kind, n * sizeof *w->kind);
   memset(w->kind + w->nvalues, 0, (n - w->nvalues) * sizeof *w->kind);
