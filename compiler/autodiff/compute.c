@@ -83,7 +83,8 @@ static DType element_type(const Compute *c, const ValueId *operands) {
     wide |= t == DT_F32 && !number && !is_source(c, operands[i]);
   }
   OpClass cls = op_info(c->at.op)->cls;
-  if (cls == CLASS_CONTRACTION || c->at.op == OP_GROUPED_LINEAR) return half || source || wide ? c->half : DT_NONE;
+  if (cls == CLASS_CONTRACTION || c->at.op == OP_GROUPED_LINEAR)
+    return half || source || wide ? c->half : DT_NONE;
   if (cls == CLASS_REDUCTION || c->at.op == OP_CUMSUM) return half ? DT_F32 : DT_NONE;
   if (c->at.op == OP_EMBEDDING || c->at.op == OP_CROSS_ENTROPY || c->at.op == OP_CAST ||
       c->at.op == OP_DETACH || c->at.nresults == 0)

@@ -1,11 +1,12 @@
 /* Reshape: which shards survive when dims are merged and split.
  *
  * Leading dims that are alike stay themselves. What follows in both shapes, without dims of
- * extent 1, is cut into the shortest groups of equal product. A group of one dim against one keeps any shard. Any other group may be sharded only through its
- * leading dim, only if every shard of it is even, and only if the leading factor of the result is
- * divisible by the product of the mesh dims: then a rank's block is one contiguous run on both
- * sides, cut at the same places. Dims that are cut to one element each belong to the leading part:
- * [12@(x, y)] and [2@x, 3@y, 2] are the same runs on (x 2, y 3).
+ * extent 1, is cut into the shortest groups of equal product. A group of one dim against one keeps
+ * any shard. Any other group may be sharded only through its leading dim, only if every shard of it
+ * is even, and only if the leading factor of the result is divisible by the product of the mesh
+ * dims: then a rank's block is one contiguous run on both sides, cut at the same places. Dims that
+ * are cut to one element each belong to the leading part: [12@(x, y)] and [2@x, 3@y, 2] are the
+ * same runs on (x 2, y 3).
  */
 #include "infer/rules.h"
 
