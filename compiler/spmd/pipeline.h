@@ -91,7 +91,7 @@ void pipeline_print(StrBuf *out, const Program *program, const StageMemory *memo
 /* The same as a drawing: one SVG document. */
 void pipeline_draw(StrBuf *out, const Program *program, const StageMemory *memory);
 
-/* --- inside (segment.c, schedule.c, proof.c) ----------------------------------------------------
+/* --- inside spmd/ --------------------------------------------------------------------------------
  */
 
 /* The schedule asks for weight gradients apart. */
