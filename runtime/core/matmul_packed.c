@@ -14,6 +14,7 @@
 enum {
   PANEL_GAP = 16,    /* f32 between panels of rows: what packing may write, and other cache sets */
   STRIPS_LEAST = 16, /* of a task, where there are more: packing its rows must not show */
+  STRIPS_MOST = 64,  /* of a task whose sums are staged: they stay in the caches, 2 MiB at most */
   TASKS_EACH = 4     /* of a thread, about */
 };
 
@@ -71,9 +72,10 @@ static Packed cut(const PackedLoops *loops, const MatmulShape *shape, int thread
   }
   if (x.ranges > x.strips) x.ranges = x.strips;
   x.range = parts(x.strips, x.ranges);
+  x.staged = x.passes > 1 && (narrow(s->dtype) || (s->activation && s->addend));
+  if (x.staged && x.range > STRIPS_MOST) x.range = STRIPS_MOST;
   x.ranges = parts(x.strips, x.range);
   x.apart = x.depth * loops->rows + PANEL_GAP;
-  x.staged = x.passes > 1 && (narrow(s->dtype) || (s->activation && s->addend));
   return x;
 }
 
