@@ -248,6 +248,11 @@ static int run_library(const Exec *x, const Prepared *p) {
                        "ranks that should hold the same differ: element %lld of %lld is %.9g here "
                        "and %.9g on the first rank of the mesh dim",
                        (long long)fault.index, (long long)fault.extent, fault.mine, fault.first);
+  if (p->library->code == ABI_LIB_GROUPED_LINEAR ||
+      p->library->code == ABI_LIB_GROUPED_LINEAR_WEIGHT)
+    return dtm_rt_fail(x->comm, RT_BAD_DATA,
+                       "counts say %lld rows for an expert whose block has room for %lld",
+                       (long long)fault.index, (long long)fault.extent - 1);
   return dtm_rt_fail(x->comm, RT_BAD_DATA, "index %lld is outside [0, %lld)",
                      (long long)fault.index, (long long)fault.extent);
 }
@@ -291,7 +296,7 @@ static int pull_rows(const Exec *x, const AbiBuffer *b, const Prepared *p) {
   int64_t n =
       dtm_rt_moves_rows(m, p->buffers[1], p->buffers[2], x->image->type[b[2].type].dtype, &bad);
   if (n < 0)
-    return dtm_rt_fail(c, RT_BAD_DATA, "%lld of %lld rows cannot be used", (long long)bad,
+    return dtm_rt_fail(c, RT_BAD_DATA, "used says %lld rows where there are %lld", (long long)bad,
                        (long long)m->rows);
   return c->ops->pull(c, b[0].offset + slot_offset(x, &b[0]), b[1].offset + slot_offset(x, &b[1]),
                       (int)m->dtype, m->trimmed, (size_t)n, m->group, m->ngroup);

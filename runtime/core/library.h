@@ -28,8 +28,9 @@ typedef struct LibCall {
   const AbiStep *step; /* of the run: seed and step of random numbers */
 } LibCall;
 
-/* An index that is outside the tensor; same_as: the element of the block that differs, its value
- * here and on the first rank, and how many elements there are. */
+/* An index that is outside the tensor; products of experts: a count, and 1 + the places that are
+ * left; same_as: the element of the block that differs, its value here and on the first rank, and
+ * how many elements there are. */
 typedef struct LibFault {
   int64_t index, extent;
   double mine, first;
@@ -37,8 +38,8 @@ typedef struct LibFault {
 
 /* Bytes of scratch memory a call needs. */
 size_t dtm_rt_library_scratch(const LibCall *call);
-/* 0, or -1 with *fault when an index is out of range or same_as finds a difference (every output is
- * written all the same). */
+/* 0, or -1 with *fault when an index or a count is out of range or same_as finds a difference
+ * (every output is written all the same). */
 int dtm_rt_library_run(const LibCall *call, void *scratch, LibFault *fault);
 
 #endif

@@ -13,7 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "state/safetensors.h"
+#include "support/checkpoint.h"
+#include "support/log.h"
 #include "support/suite.h"
 #include "support/work.h"
 
@@ -239,19 +240,13 @@ static void fill(Net *net, Trick trick) {
 }
 
 static void compare(const char *what, const Net *net, const Situation *c, const Routing *r) {
-  static char path[600];
-  char why[ST_WHY];
   StStore after;
-  ck_assert_int_eq(work_run(path, sizeof path, "pwd"), 0);
-  path[strcspn(path, "\n")] = 0;
-  strcat(path, "/after.safetensors");
-  ck_assert_msg(dtm_rt_st_open(&after, path, why), "%s", why);
+  checkpoint_open(&after, "after.safetensors");
   Net moved = *net;
   double *number = (double *)&moved;
   const double *start = (const double *)net;
   for (int i = 0, at = 0; i < NTENSORS; i++) {
-    const StTensor *t = dtm_rt_st_find(&after, tensors[i].name);
-    ck_assert_msg(t != NULL && t->dtype == ABI_F32, "%s", tensors[i].name);
+    const StTensor *t = checkpoint_find(&after, tensors[i].name, ABI_F32);
     const float *now = dtm_rt_st_data(&after, t);
     double largest = 0, difference = 0;
     for (int k = 0; k < size_of(i); k++, at++) {
@@ -292,11 +287,36 @@ START_TEST(equals_a_plain_layer) {
                           "--load before.safetensors --save after.safetensors --threads 1",
                           c->meshes[m]);
     ck_assert_msg(status == 0, "%s: %s", what, log);
-    const char *at = strstr(log, "\"loss\":");
-    ck_assert_msg(at != NULL, "%s", log);
-    double got = strtod(at + 7, NULL), want = loss_of(&net, c, &r);
+    double got, want = loss_of(&net, c, &r);
+    ck_assert_msg(log_steps(log, "loss", &got, 1) == 1, "%s", log);
     ck_assert_msg(fabs(got - want) <= 1e-6, "%s: loss %.9g, plainly %.9g", what, got, want);
     compare(what, &net, c, &r);
+  }
+}
+END_TEST
+
+/* More rows than there are places for, of a product and of a move. */
+START_TEST(rows_without_a_place_are_told) {
+  static const struct {
+    const char *expression, *message;
+  } refused[] = {
+      {"grouped_linear(ones(f32[2, 1, 5, 3]), ones(f32[2, 4, 3]), n)",
+       "counts say 4 rows for an expert whose block has room for 3"},
+      {"ones(f32[2, 2, 5, 3]).redistribute(ep: Shard(0)).redistribute(ep: Shard(1), "
+       "used = (n * 2).redistribute(ep: Shard(0)))",
+       "used says 8 rows where there are 5"},
+  };
+  char text[512], log[4096];
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+    snprintf(text, sizeof text,
+             "mesh world(ep = 2)\ninfer {\n"
+             "  let n = full(i64[2, 2], 2) + arange(i64[2]).reshape([2, 1]) * arange(i64[2]) * 2\n"
+             "  print(%s)\n}\n",
+             refused[i].expression);
+    work_write("refused.dtm", text);
+    int status = work_run(log, sizeof log, "$DTMC refused.dtm -o refused && ./refused infer");
+    ck_assert_msg(status > 0 && status < 128 && strstr(log, refused[i].message) != NULL, "%d: %s",
+                  status, log);
   }
 }
 END_TEST
@@ -306,6 +326,7 @@ int main(void) {
   TCase *t = tcase_create("against a plain layer");
   tcase_set_timeout(t, 120);
   tcase_add_loop_test(t, equals_a_plain_layer, 0, NSITUATIONS);
+  tcase_add_test(t, rows_without_a_place_are_told);
   Suite *s = suite_create("experts");
   suite_add_tcase(s, t);
   int failed = suite_run(s);
