@@ -4,15 +4,12 @@
  * Each against one rank; extents that no mesh dim divides.
  */
 #include <check.h>
-#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "support/log.h"
 #include "support/suite.h"
 #include "support/work.h"
+#include "training.h"
 
 enum { STEPS = 6, ROWS = 36, COLUMNS = 8, VOCAB = 31 };
 
@@ -61,19 +58,7 @@ static const char program[] =
     "  accumulate acc\n  microbatches parts\n  schedule schedule\n  steps 6\n}\n";
 
 static int losses_of(const char *options, const char *run, double *loss) {
-  static char text[1 << 18];
-  int code =
-      work_run(text, sizeof text, "%s crossings.dtm %s -o run && ./run --threads=1 --log=json %s",
-               getenv("DTMC"), options, run);
-  ck_assert_msg(code == 0, "%s, %s: exit %d\n%s", options, run, code, text);
-  return log_steps(text, "loss", loss, STEPS);
-}
-
-static void expect_near(const double *got, const double *want, int n, double tolerance,
-                        const char *what) {
-  for (int s = 0; s < n; s++)
-    ck_assert_msg(fabs(got[s] - want[s]) <= tolerance * fabs(want[s]),
-                  "%s, step %d: %.17g instead of %.17g", what, s + 1, got[s], want[s]);
+  return training_losses("crossings.dtm", options, run, loss, STEPS);
 }
 
 static const struct {
@@ -102,7 +87,7 @@ START_TEST(equal_one_rank) {
     snprintf(options, sizeof options, "--widen %s %s", crossings[_i].base,
              crossings[_i].options[i]);
     ck_assert_int_eq(losses_of(options, "", got), STEPS);
-    expect_near(got, want, STEPS, 1e-10, options);
+    training_near(got, want, STEPS, 1e-10, options);
   }
 }
 END_TEST
@@ -116,7 +101,7 @@ START_TEST(half_precision_stays_near) {
   ck_assert_int_eq(losses_of("", "", want), STEPS);
   for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
     ck_assert_int_eq(losses_of(options[i], "", got), STEPS);
-    expect_near(got, want, STEPS, 2.0 / 256, options[i]);
+    training_near(got, want, STEPS, 2.0 / 256, options[i]);
   }
 }
 END_TEST
@@ -128,21 +113,18 @@ START_TEST(a_run_goes_on_elsewhere) {
   ck_assert_int_eq(losses_of("--widen", "", want), STEPS);
   ck_assert_int_eq(losses_of(from, "--steps 3 --save half.safetensors", got), 3);
   ck_assert_int_eq(losses_of(to, "--resume half.safetensors", got), STEPS - 3);
-  expect_near(got, want + 3, STEPS - 3, 1e-10, to);
+  training_near(got, want + 3, STEPS - 3, 1e-10, to);
 }
 END_TEST
+
+static int64_t token(int i) {
+  return (int64_t)(((uint64_t)i * 6364136223846793005u + 1442695040888963407u) >> 33) % VOCAB;
+}
 
 int main(void) {
   if (!work_begin()) return 2;
   work_write("crossings.dtm", program);
-  FILE *f = work_npy("tokens.npy", "<i8", "(36, 8)");
-  uint64_t state = 1;
-  for (int i = 0; i < ROWS * COLUMNS; i++) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    int64_t token = (int64_t)((state >> 33) % VOCAB);
-    fwrite(&token, sizeof token, 1, f);
-  }
-  fclose(f);
+  training_write_npy("tokens.npy", ROWS, COLUMNS, token);
   TCase *t = tcase_create("crossings");
   tcase_set_timeout(t, 300);
   tcase_add_loop_test(t, equal_one_rank, 0, sizeof crossings / sizeof *crossings);

@@ -5,15 +5,14 @@
  * gathered once, 3 gathered twice. programs/store.dtm compares a mixture of all with mesh 1.
  */
 #include <check.h>
-#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/log.h"
 #include "support/suite.h"
 #include "support/work.h"
+#include "training.h"
 
 enum { STEPS = 20 };
 
@@ -45,21 +44,8 @@ static const char program[] =
     "0.5 }\n"
     "  accumulate acc\n  steps 20\n}\n";
 
-/* Losses of a run with these options of dtmc and of the program; their number. */
 static int losses_of(const char *options, const char *run, double *loss) {
-  static char text[1 << 18];
-  int code =
-      work_run(text, sizeof text, "%s store.dtm %s -o run && ./run --threads=1 --log=json %s",
-               getenv("DTMC"), options, run);
-  ck_assert_msg(code == 0, "%s, %s: exit %d\n%s", options, run, code, text);
-  return log_steps(text, "loss", loss, STEPS);
-}
-
-static void expect_near(const double *got, const double *want, int n, double tolerance,
-                        const char *what) {
-  for (int s = 0; s < n; s++)
-    ck_assert_msg(fabs(got[s] - want[s]) <= tolerance * fabs(want[s]),
-                  "%s, step %d: %.17g instead of %.17g", what, s + 1, got[s], want[s]);
+  return training_losses("store.dtm", options, run, loss, STEPS);
 }
 
 /* Exact where the sums of gradients have one order: over dp alone, without a norm over pieces. */
@@ -82,7 +68,7 @@ START_TEST(numbers_do_not_change) {
       snprintf(options, sizeof options, "%s -D level=%d -D again=%s", alike[_i].options, level,
                again ? "true" : "false");
       ck_assert_int_eq(losses_of(options, "", got), STEPS);
-      expect_near(got, want, STEPS, alike[_i].tolerance, options);
+      training_near(got, want, STEPS, alike[_i].tolerance, options);
     }
 }
 END_TEST
@@ -95,7 +81,7 @@ START_TEST(begun_ahead_is_the_same) {
   snprintf(options, sizeof options, "%s --no-prefetch", all);
   ck_assert_int_eq(losses_of(options, "", want), STEPS);
   ck_assert_int_eq(losses_of(all, "", got), STEPS);
-  expect_near(got, want, STEPS, 0, all);
+  training_near(got, want, STEPS, 0, all);
 }
 END_TEST
 
@@ -114,11 +100,11 @@ START_TEST(half_precision_stays_near) {
   ck_assert_int_eq(losses_of("", "", exact), STEPS);
   snprintf(all, sizeof all, "-D half=%d", _i);
   ck_assert_int_eq(losses_of(all, "", want), STEPS);
-  expect_near(want, exact, STEPS, 2 * step, all);
+  training_near(want, exact, STEPS, 2 * step, all);
   for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
     snprintf(all, sizeof all, "%s -D half=%d", options[i], _i);
     ck_assert_int_eq(losses_of(all, "", got), STEPS);
-    expect_near(got, want, STEPS, 2 * step, all);
+    training_near(got, want, STEPS, 2 * step, all);
   }
 }
 END_TEST
@@ -233,10 +219,10 @@ START_TEST(a_run_goes_on_elsewhere) {
                    12);
   for (size_t i = 0; i < sizeof to / sizeof *to; i++) {
     ck_assert_int_eq(losses_of(to[i], "--resume half.safetensors", part), 8);
-    expect_near(part, whole + 12, 8, 1e-5, to[i]);
+    training_near(part, whole + 12, 8, 1e-5, to[i]);
   }
   ck_assert_int_eq(losses_of("--mesh dp=3 -D level=3", "--resume half.safetensors", part), 8);
-  expect_near(part, whole + 12, 8, 0, "where it was saved");
+  training_near(part, whole + 12, 8, 0, "where it was saved");
 }
 END_TEST
 

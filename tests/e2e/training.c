@@ -3,6 +3,7 @@
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "support/log.h"
 #include "support/work.h"
@@ -18,14 +19,27 @@ void training_write_npy(const char *name, int rows, int width, int64_t (*value)(
   fclose(f);
 }
 
+int training_losses(const char *program, const char *options, const char *run, double *loss,
+                    int most) {
+  static char text[1 << 18];
+  int code = work_run(text, sizeof text, "%s %s %s -o run && ./run --threads=1 --log=json %s",
+                      getenv("DTMC"), program, options, run);
+  ck_assert_msg(code == 0, "%s, %s: exit %d\n%s", options, run, code, text);
+  return log_steps(text, "loss", loss, most);
+}
+
 void training_read(Training *t, const char *log) {
   t->n = log_steps(log, "loss", t->value, TRAINING_MOST);
   t->n += log_steps(log, "size", t->value + t->n, TRAINING_MOST);
 }
 
+void training_near(const double *got, const double *want, int n, double bound, const char *what) {
+  for (int i = 0; i < n; i++)
+    ck_assert_msg(fabs(got[i] - want[i]) <= bound * fabs(want[i]),
+                  "%s: number %d is %.17g, not %.17g", what, i + 1, got[i], want[i]);
+}
+
 void training_compare(const Training *got, const Training *want, double bound, const char *what) {
   ck_assert_msg(got->n == want->n && want->n > 0, "%s: %d numbers, not %d", what, got->n, want->n);
-  for (int i = 0; i < want->n; i++)
-    ck_assert_msg(fabs(got->value[i] - want->value[i]) <= bound * fabs(want->value[i]),
-                  "%s: number %d is %.17g, not %.17g", what, i, got->value[i], want->value[i]);
+  training_near(got->value, want->value, want->n, bound, what);
 }

@@ -15,10 +15,17 @@ typedef struct Training {
 /* A file i64[rows, width] of value(0), value(1), ... */
 void training_write_npy(const char *name, int rows, int width, int64_t (*value)(int i));
 
+/* Compiles `program`, a file of the folder, with these options and runs it with those of `run`: the
+ * losses of its steps, `most` at most; their number. */
+int training_losses(const char *program, const char *options, const char *run, double *loss,
+                    int most);
+
 /* Reads a log of JSON lines. */
 void training_read(Training *t, const char *log);
 
-/* The numbers agree to `bound`, relatively; `what` is said where they do not. */
+/* n numbers agree to `bound`, relatively; `what` is said where they do not. */
+void training_near(const double *got, const double *want, int n, double bound, const char *what);
+/* The same of all that was read. */
 void training_compare(const Training *got, const Training *want, double bound, const char *what);
 
 #endif
