@@ -273,6 +273,7 @@ static Val call_body(Sema *s, const char *what, const char *path, const ParamLis
 }
 
 static Val call_method(Sema *s, const Method *m, const Call *call) {
+  if (m->instance->failed) return POISON;
   State saved = s->at;
   s->at.mesh = m->instance->mesh;
   Val v = call_body(s, m->what, m->instance->path, &m->decl->as.method.params,

@@ -96,7 +96,7 @@ bool config_override(Sema *s, const ConfigItem *item, Val value, Val *out) {
                        over->value);
   diag_reason(s->sink, d, "%s is %s, %s unless set", item->name, val_kind_name(*out),
               val_print(s, *out));
-  return false;
+  return true; /* what else is wrong shows with the value of the file */
 }
 
 static const char *type_word(Val v) {

@@ -92,6 +92,7 @@ struct Instance {
   VEC(Level *) levels;
   VEC(const Stmt *) renames; /* applied when all its parameters are declared */
   Span span;
+  bool failed; /* an assertion of its body: its methods give nothing, as they would fail after it */
 };
 
 struct Method {
@@ -163,8 +164,10 @@ struct Sema {
   DiagSink *sink;
   Program *program;
   const Mesh *world;
-  NameMap axes;       /* of the meshes looked at so far: their dims */
-  uint32_t nknown;    /* how many of program->meshes that are */
+  NameMap axes;    /* of the meshes looked at so far: their dims */
+  uint32_t nknown; /* how many of program->meshes that are */
+  NameMap meshes;  /* of the first nlisted of them: where they begin and end -> MeshesThere */
+  uint32_t nlisted;
   uint32_t ndeclared; /* the first of program->meshes: those that the source declares */
   VEC(SourceUnit *) files;
   NameMap files_by_path;
@@ -183,6 +186,7 @@ struct Sema {
   NameMap models;          /* of train, for eval and infer: name -> Binding */
   struct PlanCache *plans; /* prices of auto */
   VEC(struct EscapeUse) escapes;
+  uint32_t lost;     /* parameters and modules that a fault kept from being declared */
   const char *asked; /* what `explain` has a function called for: its parameters, no value */
 };
 
@@ -282,8 +286,9 @@ Val instantiate(Sema *s, const ModuleDef *def, const Call *call);
 Val instance_member(Sema *s, Instance *inst, const char *name); /* VAL_UNSET when it has none */
 const Method *instance_method(Sema *s, const Instance *inst, const char *name);
 void declare_param(Sema *s, Env *env, Instance *inst, Level *level, const Stmt *stmt);
-/* Foreign names for the variables since `first_var`, all of which lie under `path`. */
-void apply_renames(Sema *s, const Stmt *stmt, const char *path, uint32_t first_var);
+/* Foreign names for the variables since `first_var`, all of which lie under `path`. A name that
+ * none has is a fault where they are `whole`: no other fault kept one from being declared. */
+void apply_renames(Sema *s, const Stmt *stmt, const char *path, uint32_t first_var, bool whole);
 /* Reports parameters that would have one name in a file. */
 void check_file_names(Sema *s);
 

@@ -6,11 +6,34 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include <inttypes.h>
+
 #include "sema/elab.h"
 
+typedef VEC(const Mesh *) MeshesThere;
+
+/* The meshes with the first and last rank of this one: a pipeline of many stages has as many
+ * meshes, and the same are few of them. */
+static MeshesThere *meshes_there(Sema *s, const Mesh *mesh) {
+  const char *key =
+      intern(s->names, arena_printf(s->arena, "%" PRId64 " %" PRId64 " %" PRId64, mesh->nranks,
+                                    mesh_rank(mesh, 0), mesh_rank(mesh, mesh->nranks - 1)));
+  MeshesThere *there = name_map_get(&s->meshes, key);
+  if (!there) {
+    there = ARENA_NEW(s->arena, MeshesThere);
+    name_map_put(s->arena, &s->meshes, key, there);
+  }
+  return there;
+}
+
 const Mesh *mesh_listed(Sema *s, const Mesh *mesh) {
-  for (uint32_t i = 0; i < s->program->meshes.len; i++)
-    if (mesh_same(mesh, s->program->meshes.data[i])) return s->program->meshes.data[i];
+  for (; s->nlisted < s->program->meshes.len; s->nlisted++) {
+    const Mesh *known = s->program->meshes.data[s->nlisted];
+    VEC_PUSH(s->arena, meshes_there(s, known), known);
+  }
+  const MeshesThere *there = meshes_there(s, mesh);
+  for (uint32_t i = 0; i < there->len; i++)
+    if (mesh_same(mesh, there->data[i])) return there->data[i];
   VEC_PUSH(s->arena, &s->program->meshes, mesh);
   return mesh;
 }

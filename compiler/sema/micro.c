@@ -18,12 +18,12 @@ int64_t block_micro_rows(Sema *s, const RunBlock *block, int64_t rows, Span span
                        "a batch of %" PRId64 " does not divide into %" PRId64 " micro-batches",
                        rows, parts);
   diag_reason(s->sink, d, "all micro-batches run one program, so they have the same size");
-  int64_t fewer = parts;
+  int64_t fewer = parts < rows ? parts : rows;
   while (rows % fewer) fewer--;
+  int64_t each = rows / parts + 1; /* also to go on with */
   diag_help(s->sink, d, (Span){0}, NULL, NULL,
-            "write microbatches %" PRId64 ", or a batch of %" PRId64, fewer,
-            (rows + parts - 1) / parts * parts);
-  return (rows + parts - 1) / parts; /* to go on with */
+            "write microbatches %" PRId64 ", or a batch of %" PRId64, fewer, each * parts);
+  return each;
 }
 
 /* The part of a mask that the whole batch would have. */

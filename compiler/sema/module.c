@@ -118,10 +118,12 @@ Val instantiate(Sema *s, const ModuleDef *def, const Call *call) {
   inst->path = saved.path ? saved.path : "";
   inst->mesh = saved.mesh;
   inst->span = call->span;
-  uint32_t first_var = s->program->vars.len;
+  uint32_t first_var = s->program->vars.len, lost = s->lost;
   bool ok = build_level(s, inst, def, call);
+  s->lost += !ok;
+  bool whole = s->lost == lost;
   for (uint32_t r = 0; ok && r < inst->renames.len; r++)
-    apply_renames(s, inst->renames.data[r], inst->path, first_var);
+    apply_renames(s, inst->renames.data[r], inst->path, first_var, whole);
   s->at = saved;
   return ok ? (Val){.kind = VAL_INSTANCE, .as.instance = inst} : POISON;
 }

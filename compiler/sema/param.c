@@ -120,6 +120,7 @@ void declare_param(Sema *s, Env *env, Instance *inst, Level *level, const Stmt *
                reduce_op_name((ReduceOp)p.op));
     ok = false;
   }
+  s->lost += !ok;
   const Binding *old = name_map_get(&level->names, stmt->as.param.name);
   bool declared_twice = old && old->kind != BIND_CONST;
   uint32_t index;
@@ -197,7 +198,7 @@ static const char *fill_pattern(Sema *s, const char *pattern, const Holes *holes
   return intern(s->names, sb.text);
 }
 
-void apply_renames(Sema *s, const Stmt *stmt, const char *path, uint32_t first_var) {
+void apply_renames(Sema *s, const Stmt *stmt, const char *path, uint32_t first_var, bool whole) {
   size_t prefix = *path ? strlen(path) + 1 : 0;
   for (uint32_t i = 0; i < stmt->as.rename.len; i++) {
     const RenameItem *item = &stmt->as.rename.data[i];
@@ -213,7 +214,7 @@ void apply_renames(Sema *s, const Stmt *stmt, const char *path, uint32_t first_v
     }
     /* an instance that shares the variables of another block adds none of its own */
     if (first_var == s->program->vars.len) continue;
-    if (!matched)
+    if (!matched && whole)
       sema_error(s, DIAG_RENAME, item->span, "no parameter is named %s", item->ours);
     else if (!filled)
       sema_error(s, DIAG_RENAME, item->span, "%s has a hole that %s lacks", item->foreign,

@@ -75,8 +75,17 @@ static void line_drop_last(Sema *s, const Line *line) {
 static void line_accumulate(Sema *s, const Line *line) {
   line_int(s, line, 1, &line->block->out->settings.accumulate);
 }
+/* Each of them is an entry of every stage's list. */
+enum { MOST_MICRO_BATCHES = 1 << 16 };
+
 static void line_microbatches(Sema *s, const Line *line) {
-  line_int(s, line, 1, &line->block->out->settings.microbatches);
+  RunSettings *set = &line->block->out->settings;
+  line_int(s, line, 1, &set->microbatches);
+  if (set->microbatches > MOST_MICRO_BATCHES) {
+    sema_error(s, DIAG_SETTING, line->expr->span, "microbatches must be at most %d",
+               MOST_MICRO_BATCHES);
+    set->microbatches = 1;
+  }
   if (line->block->out->data.len)
     sema_error(
         s, DIAG_SETTING, line->stmt->span,
@@ -105,13 +114,18 @@ static void line_schedule(Sema *s, const Line *line) {
   }
   StrBuf table;
   strbuf_init(&table, s->arena);
+  if (!v.as.list->len) {
+    sema_error(s, DIAG_SCHEDULE, line->expr->span,
+               "this table is empty: it has a text for each stage, such as \"F0 B0\"");
+    return;
+  }
   for (uint32_t i = 0; i < v.as.list->len; i++) {
     const char *row;
     if (!want_string(s, v.as.list->data[i], line->expr->span, "a stage of the schedule", &row))
       return;
     strbuf_printf(&table, "%s\n", row);
   }
-  set->schedule = table.text ? table.text : "\n";
+  set->schedule = table.text;
 }
 static void line_budget(Sema *s, const Line *line) {
   unsupported(s, line, "a budget");

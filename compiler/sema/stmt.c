@@ -165,10 +165,11 @@ static void exec_for(Sema *s, Env *env, const Stmt *stmt, Body *body) {
   }
 }
 
-static void exec_assert(Sema *s, Env *env, const Stmt *stmt) {
+static void exec_assert(Sema *s, Env *env, const Stmt *stmt, Body *body) {
   const Expr *condition = stmt->as.assert_.condition, *message = stmt->as.assert_.message;
   bool holds;
   if (!eval_condition(s, env, condition, "the condition of assert", &holds) || holds) return;
+  if (body->kind == BODY_MODULE) body->instance->failed = true;
   const char *text = source_text(s, condition->span);
   Val m = message ? eval(s, env, message) : (Val){0};
   Diag *d = sema_error(s, DIAG_ASSERT, condition->span, "assertion failed: %s",
@@ -230,7 +231,7 @@ static void exec_stmt(Sema *s, Env *env, const Stmt *stmt, Body *body) {
     exec_for(s, env, stmt, body);
     return;
   case STMT_ASSERT:
-    exec_assert(s, env, stmt);
+    exec_assert(s, env, stmt, body);
     return;
   case STMT_ON:
     exec_on(s, env, stmt, body);
@@ -248,7 +249,7 @@ static void exec_stmt(Sema *s, Env *env, const Stmt *stmt, Body *body) {
     if (body->kind == BODY_MODULE)
       VEC_PUSH(s->arena, &body->instance->renames, stmt);
     else
-      apply_renames(s, stmt, "", 0);
+      apply_renames(s, stmt, "", 0, s->lost == 0);
     return;
   case STMT_SETTING:
     block_setting(s, env, body->block, stmt);
