@@ -18,22 +18,14 @@ static const char *text(const Printer *p, uint32_t string) {
 
 static const char *kind_name(uint32_t kind) {
   static const char *const names[ABI_ACTION_COUNT] = {
-      [ABI_ACTION_NONE] = "none",
-      [ABI_KERNEL] = "kernel",
-      [ABI_MATMUL] = "matmul",
-      [ABI_PULL] = "pull",
-      [ABI_PULL_ROWS] = "pull_rows",
-      [ABI_START] = "start",
-      [ABI_ALL_REDUCE] = "reduce",
-      [ABI_REDUCE_SCATTER] = "scatter",
-      [ABI_SLICE] = "slice",
-      [ABI_FILL] = "fill",
-      [ABI_COPY] = "copy",
-      [ABI_LIBRARY] = "library",
-      [ABI_INPUT] = "input",
-      [ABI_OUTPUT] = "output",
-      [ABI_POST] = "post",
-      [ABI_TAKE] = "take",
+      [ABI_ACTION_NONE] = "none",    [ABI_KERNEL] = "kernel",
+      [ABI_MATMUL] = "matmul",       [ABI_PULL] = "pull",
+      [ABI_PULL_ROWS] = "pull_rows", [ABI_START] = "start",
+      [ABI_ALL_REDUCE] = "reduce",   [ABI_REDUCE_SCATTER] = "scatter",
+      [ABI_SLICE] = "slice",         [ABI_FILL] = "fill",
+      [ABI_COPY] = "copy",           [ABI_LIBRARY] = "library",
+      [ABI_INPUT] = "input",         [ABI_OUTPUT] = "output",
+      [ABI_POST] = "post",           [ABI_TAKE] = "take",
   };
   return names[kind];
 }

@@ -68,7 +68,8 @@ static void print_channels(StrBuf *out, const Program *program, const Pipeline *
 void pipeline_print(StrBuf *out, const Program *program, const StageMemory *memory) {
   const Pipeline *p = program->block[BLOCK_TRAIN].pipeline;
   if (!p) {
-    strbuf_puts(out, "no pipeline: train has neither microbatches nor a schedule of several stages\n");
+    strbuf_puts(out,
+                "no pipeline: train has neither microbatches nor a schedule of several stages\n");
     return;
   }
   Arena scratch;
