@@ -132,6 +132,9 @@ expect 0 'call: redistribute\(x, dim: placement' explain op redistribute
 for stage in ast graph explicit grad local fused kernel plan memory llvm asm; do
   expect 0 '.' good.dtm "--emit=$stage"
 done
+for stage in $("$DTMC" good.dtm --emit=nothing 2>&1 | sed -n 's/.*there are: //p'); do
+  expect 0 " $stage( |\$)" --help # names all there are
+done
 expect 0 '<title>[a-z_]+  good.dtm:[0-9]+:[0-9]+$' good.dtm --emit=memory
 expect 0 '</svg>' good.dtm --emit=memory
 expect 0 'mesh\(dp 1, tp 1\)' good.dtm --print-config

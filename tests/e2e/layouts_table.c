@@ -18,6 +18,11 @@
 #define SCHEDULE(name, n) PARTS(n) " -D 'schedule=\"" name "\"'"
 #define INTERLEAVED(n) SCHEDULE("interleaved", n) " -D chunks=2"
 
+/* Clipping to 1 and AdamW both hide a factor that all gradients have in common, such as the number
+ * of micro-batches. Here the norm is computed and divides nothing. */
+#define FAR_FROM_CLIPPED                                                                           \
+  { "clip_grad_norm 1.0", "clip_grad_norm 1000.0" }
+
 /* Sequence parallel: activations between the layers are cut over tp too. */
 #define SEQUENCE_PARALLEL                                                                          \
   {                                                                                                \
@@ -72,6 +77,7 @@ const LayoutsModel layouts_llama[] = {
     {LLAMA, .name = "llama, stages",
      .flags = "-D vocab=29 -D dim=24 -D layers=5 -D heads=12 -D kv_heads=6 -D ffn=20 -D batch=12 "
               "-D seq=11",
+     .edits = {FAR_FROM_CLIPPED},
      .rows = {{"pp=2", SCHEDULE("gpipe", 1), .half = true},
               {"pp=2", INTERLEAVED(4)},
               {"pp=3", SCHEDULE("1f1b", 6), .again = true, .half = true},
@@ -184,6 +190,7 @@ const LayoutsModel layouts_experts[] = {
     {MIXTRAL, .name = "mixtral",
      .flags = "-D vocab=29 -D dim=24 -D layers=2 -D heads=6 -D kv_heads=6 -D ffn=14 -D experts=5 "
               "-D experts_per_token=2 -D capacity=0.9 -D batch=6 -D seq=8",
+     .edits = {FAR_FROM_CLIPPED},
      .rows = {{"ep=2"},
               {"ep=3", "store @ep"},
               {"dp=2,ep=2", "store @dp", .again = true},
