@@ -28,8 +28,11 @@ int command_compile(Session *s) {
   const Options *o = &s->options;
   const char *emit = option_value(o, OPT_EMIT, NULL);
   if (o->operands.len != 1) {
-    fprintf(stderr, o->operands.len ? "dtmc: compiles one program at a time\n"
-                                    : "dtmc: no program given; see dtmc --help\n");
+    if (o->operands.len)
+      fprintf(stderr, "dtmc: compiles one program at a time: %s, and then there is '%s'\n",
+              o->operands.data[0], o->operands.data[1]);
+    else
+      fprintf(stderr, "dtmc: no program given; see dtmc --help\n");
     return EXIT_USAGE;
   }
   const char *target = option_value(o, OPT_TARGET, "cpu");

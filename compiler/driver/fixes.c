@@ -186,10 +186,11 @@ void fixes_verify(Session *s, const SemaOptions *sema) {
   uint32_t tried = 0;
   for (uint32_t i = 0; i < s->sink.diags.len; i++) {
     Diag *d = s->sink.diags.data[i];
-    if (d->severity != SEV_ERROR || !d->fixes.len || tried++ >= MAX_ERRORS_WITH_FIXES) continue;
-    Fix *fixes = ARENA_ARRAY(&s->arena, Fix, d->fixes.len);
-    uint32_t n = 0;
-    for (uint32_t f = 0; f < d->fixes.len; f++)
+    uint32_t candidates = d->fixes.len, n = 0;
+    d->fixes.len = 0; /* they end with this elaboration; the next mesh or file finds its own */
+    if (d->severity != SEV_ERROR || !candidates || tried++ >= MAX_ERRORS_WITH_FIXES) continue;
+    Fix *fixes = ARENA_ARRAY(&s->arena, Fix, candidates);
+    for (uint32_t f = 0; f < candidates; f++)
       n += try_candidate(s, sema, d, d->fixes.data[f], &fixes[n]);
     qsort(fixes, n, sizeof *fixes, by_worth);
     for (uint32_t f = 0; f < n && (f == 0 || !fixes[f].next); f++) add_help(s, d, &fixes[f]);

@@ -13,6 +13,9 @@ typedef struct Facts {
   double bubble; /* of 1 */
 } Facts;
 
+static const char no_pipeline[] =
+    "no pipeline: train has neither microbatches nor a schedule of several stages";
+
 static Facts find_facts(Arena *scratch, const Pipeline *p) {
   Facts f = {0};
   const char *why;
@@ -68,8 +71,7 @@ static void print_channels(StrBuf *out, const Program *program, const Pipeline *
 void pipeline_print(StrBuf *out, const Program *program, const StageMemory *memory) {
   const Pipeline *p = program->block[BLOCK_TRAIN].pipeline;
   if (!p) {
-    strbuf_puts(out,
-                "no pipeline: train has neither microbatches nor a schedule of several stages\n");
+    strbuf_printf(out, "%s\n", no_pipeline);
     return;
   }
   Arena scratch;
@@ -152,11 +154,26 @@ static void put_legend(StrBuf *out, const Pipeline *p, double y) {
     strbuf_svg_text(out, x + 18, y, "d", "%s", what[i]);
     x += 150;
   }
+  if (p->chunks > 1)
+    strbuf_svg_text(out, x, y, "d", "darker: chunk %s", p->chunks > 2 ? "1, 3, ..." : "1");
+}
+
+static void begin_drawing(StrBuf *out, double wide, double tall) {
+  strbuf_printf(
+      out,
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
+      "height=\"%.0f\">\n%s<rect class=\"p\" width=\"100%%\" height=\"100%%\"/>\n",
+      wide, tall, wide, tall, style);
 }
 
 void pipeline_draw(StrBuf *out, const Program *program, const StageMemory *memory) {
   const Pipeline *p = program->block[BLOCK_TRAIN].pipeline;
-  if (!p) return;
+  if (!p) {
+    begin_drawing(out, 640, 52);
+    strbuf_svg_text(out, 20, 30, "d", "%s", no_pipeline);
+    strbuf_puts(out, "</svg>\n");
+    return;
+  }
   Arena scratch;
   arena_init(&scratch);
   Facts facts = find_facts(&scratch, p);
@@ -165,11 +182,7 @@ void pipeline_draw(StrBuf *out, const Program *program, const StageMemory *memor
   unit = unit > 36 ? 36 : unit < LEAST_UNIT ? LEAST_UNIT : unit;
   double wide = LEFT + length * unit + RIGHT, tall = TOP + p->stages.len * ROW + BELOW;
   if (wide < 640) wide = 640;
-  strbuf_printf(
-      out,
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
-      "height=\"%.0f\">\n%s<rect class=\"p\" width=\"100%%\" height=\"100%%\"/>\n",
-      wide, tall, wide, tall, style);
+  begin_drawing(out, wide, tall);
   strbuf_svg_text(out, LEFT, 26, "h", "%s", title(&scratch, p));
   strbuf_svg_text(out, LEFT, 46, "d", "%s; right: kept between parts, arena, per rank",
                   bubble_text(&scratch, p, &facts));

@@ -66,7 +66,7 @@ expect 2 'needs an argument' good.dtm -o
 expect 2 'does not know the stage' good.dtm --emit=grahp
 expect 2 'NAME=VALUE' good.dtm -o out -D dim
 expect 2 'takes text, json' check good.dtm --format=xml
-expect 2 'one program at a time' good.dtm bad.dtm -o out
+expect 2 "one program at a time: good.dtm, and then there is 'bad.dtm'" good.dtm bad.dtm -o out
 expect 2 'takes cpu' good.dtm -o out --target=tpu
 expect 2 'cannot read the response file' @nowhere
 expect 2 'does not belong to' check good.dtm -o out
@@ -129,7 +129,7 @@ expect 0 'call: transpose\(x, dim0\?, dim1\?\)' explain op transpose
 expect 0 'call: redistribute\(x, dim: placement' explain op redistribute
 
 # stages
-for stage in ast graph explicit grad local fused kernel plan memory llvm asm; do
+for stage in ast graph explicit grad local fused kernel plan memory schedule pipeline llvm asm; do
   expect 0 '.' good.dtm "--emit=$stage"
 done
 for stage in $("$DTMC" good.dtm --emit=nothing 2>&1 | sed -n 's/.*there are: //p'); do
@@ -137,6 +137,7 @@ for stage in $("$DTMC" good.dtm --emit=nothing 2>&1 | sed -n 's/.*there are: //p
 done
 expect 0 '<title>[a-z_]+  good.dtm:[0-9]+:[0-9]+$' good.dtm --emit=memory
 expect 0 '</svg>' good.dtm --emit=memory
+expect 0 'no pipeline: .*</text>' good.dtm --emit=pipeline
 expect 0 'mesh\(dp 1, tp 1\)' good.dtm --print-config
 expect 0 'dim.*7' good.dtm --print-config -D dim=7
 
