@@ -216,6 +216,9 @@ Val binding_value(Sema *s, SourceUnit *file, Binding *b, const char *name);
  */
 
 Val eval(Sema *s, Env *env, const Expr *e);
+/* As eval, for what names a dim of `mesh`: where the name is unknown it lists those that there are.
+ */
+Val eval_axis(Sema *s, Env *env, const Expr *e, const Mesh *mesh);
 Val eval_binary(Sema *s, BinaryOp op, Val a, Val b, Span span, Span a_span, Span b_span);
 Val eval_unary(Sema *s, UnaryOp op, Val a, Span span, Span operand);
 Val eval_index(Sema *s, Env *env, const Expr *e);

@@ -26,7 +26,7 @@ static bool level_of(Sema *s, const Name *what, StoreLevel *level) {
 
 /* The name of the mesh dim that an axis names; NULL = none. */
 static bool axis_name(Sema *s, Env *env, const Expr *e, const char **name) {
-  Val v = eval(s, env, e);
+  Val v = eval_axis(s, env, e, s->at.mesh);
   int axis;
   *name = NULL;
   /* a mesh may have the name of its only dim */

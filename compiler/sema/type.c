@@ -86,6 +86,16 @@ Val coerce_named(Sema *s, Env *env, const TypeExpr *t, Val v, Span span, const c
 /* --- layouts -----------------------------------------------------------------------------------
  */
 
+Val eval_axis(Sema *s, Env *env, const Expr *e, const Mesh *mesh) {
+  uint32_t known = s->sink->diags.len;
+  Val v = eval(s, env, e);
+  if (v.kind != VAL_POISON || e->kind != EXPR_NAME || s->sink->diags.len == known) return v;
+  Diag *d = s->sink->diags.data[known];
+  if (d->code == DIAG_UNKNOWN_NAME && !d->lines.len)
+    diag_reason(s->sink, d, "the dims of the mesh are: %s", mesh_dims_print(s->arena, mesh));
+  return v;
+}
+
 /* Axes after '@' of one dim. `used` collects axes to find one that stands twice. */
 static bool eval_axes(Sema *s, Env *env, const ListItem *item, const Mesh *mesh, uint32_t *used,
                       uint8_t axes[DTM_MAX_AXES], uint32_t *n) {
@@ -94,7 +104,7 @@ static bool eval_axes(Sema *s, Env *env, const ListItem *item, const Mesh *mesh,
   for (uint32_t i = 0; i < item->axes.len; i++) {
     const Expr *e = item->axes.data[i];
     int axis;
-    Val v = eval(s, env, e);
+    Val v = eval_axis(s, env, e, mesh);
     /* `let rows = world.flatten(... as "rows")`: after @ the dim is meant, not the mesh */
     if (v.kind == VAL_MESH && e->kind == EXPR_NAME && mesh_axis(mesh, e->as.s) >= 0)
       v = (Val){.kind = VAL_AXIS, .as.s = e->as.s};
