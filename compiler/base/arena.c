@@ -10,7 +10,7 @@
 
 enum {
   ARENA_ALIGN = 16,
-  ARENA_FIRST_BLOCK = 64 << 10,
+  ARENA_FIRST_BLOCK = 16 << 10,
   ARENA_LAST_BLOCK = 4 << 20,
   HUGE_PAGE = 2 << 20
 };

@@ -36,13 +36,14 @@ uint64_t hash_stable(const void *data, size_t n, uint64_t seed) {
   return mix(h);
 }
 
-static uint64_t hash_name(const char *key) {
-  return hash_bytes(&key, sizeof key, 0);
+/* Of a key that is one word: the products' upper half has a bit of every bit of it. */
+static uint32_t hash_word(uint64_t key) {
+  return (uint32_t)((key * 0x9e3779b97f4a7c15u) >> 32);
 }
 
 static uint32_t *find_slot(const NameMap *map, const char *key) {
   uint32_t mask = map->nslots - 1;
-  for (uint32_t i = (uint32_t)hash_name(key) & mask;; i = (i + 1) & mask) {
+  for (uint32_t i = hash_word((uintptr_t)key) & mask;; i = (i + 1) & mask) {
     uint32_t e = map->slots[i];
     if (!e || map->entries[e - 1].key == key) return &map->slots[i];
   }
@@ -82,7 +83,7 @@ void *name_map_put(Arena *arena, NameMap *map, const char *key, void *value) {
 }
 
 static uint32_t id_slot(const IdMap *map, uint64_t key) {
-  uint32_t mask = map->cap - 1, i = (uint32_t)hash_bytes(&key, sizeof key, 1) & mask;
+  uint32_t mask = map->cap - 1, i = hash_word(key) & mask;
   while (map->values[i] && map->keys[i] != key) i = (i + 1) & mask;
   return i;
 }

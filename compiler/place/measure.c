@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { MAX_EXTENTS = 32 /* distinct part sizes of one dim */, STACK_SPANS = 512 };
+enum { MAX_EXTENTS = 32 /* distinct part sizes of one dim */, STACK_SPANS = 2048 };
 
 typedef struct Span1 {
   int64_t begin, length;

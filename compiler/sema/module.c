@@ -98,7 +98,8 @@ static bool build_level(Sema *s, Instance *inst, const ModuleDef *def, const Cal
       (Env){.parent = &def->file->env, .names = &level->names, .file = def->file, .instance = inst};
   uint32_t k = inst->levels.len;
   VEC_PUSH(s->arena, &inst->levels, level);
-  ArgRest rest = {0};
+  ArgRest rest; /* large: what lies beyond its length is never read */
+  rest.len = 0;
   if (!bind_module_params(s, level, call, &rest)) return false;
   if (def->item->as.module.base && !call_base(s, inst, level, call, &rest)) return false;
   link_names(s, inst, k);

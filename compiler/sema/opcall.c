@@ -234,7 +234,8 @@ Val call_op(Sema *s, Op op, const Call *call) {
   const Signature *sig = signature_of(s, op);
   Val values[MAX_WORDS];
   Span spans[MAX_WORDS];
-  ArgRest extra = {0};
+  ArgRest extra; /* large: what lies beyond its length is never read */
+  extra.len = 0;
   bool takes_rest = false;
   for (uint32_t i = 0; i < sig->n; i++) takes_rest |= sig->words[i].rest;
   if (!bind_args(s, call, sig->specs, sig->n, values, spans, NULL, takes_rest ? &extra : NULL))
