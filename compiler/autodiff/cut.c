@@ -44,6 +44,7 @@ typedef struct Net {
   uint32_t axis;
   uint32_t *vertex; /* per value: raw; kept = raw + 1; 0 = none */
   uint32_t nvertices;
+  bool ends;       /* some Partial must end: without, nothing is cut, and costs do not matter */
   VEC(Edge) edges; /* edge e and e ^ 1 are each other's reverse; 0 and 1 unused */
   uint32_t *first;
 } Net;
@@ -71,6 +72,7 @@ static void add_edge(Net *net, uint32_t from, uint32_t to, int64_t room) {
 
 /* Femtoseconds to bring the cotangent of `v` from one placement on the axis to another. */
 static int64_t cost(Net *net, ValueId v, Place from, Place to, bool in_bucket) {
+  if (!net->ends) return 1;
   TensorType a = *grad_type(net->d, v), b;
   const Topology *topology = plan_cache_topology(net->d->plans, a.mesh);
   for (uint32_t i = 0; i < DTM_MAX_AXES; i++)
@@ -215,8 +217,16 @@ static bool *find_images(const Grad *d, const bool *is_wrt) {
   return image;
 }
 
+/* Whether an edge may lead to t: from a parameter, or from the result of a node to its operands. */
+static bool can_end(const Net *net, const bool *is_wrt) {
+  for (ValueId v = 1; v < net->d->end_value; v++)
+    if (net->vertex[v] && (is_wrt[v] || value_node(net->d->g, v)->noperands)) return true;
+  return false;
+}
+
 static void solve(Net *net, const bool *is_wrt, const bool *is_image) {
   Grad *d = net->d;
+  net->ends = can_end(net, is_wrt);
   for (ValueId v = 1; v < d->end_value; v++) {
     uint32_t raw = net->vertex[v];
     if (!raw) continue;
