@@ -36,7 +36,7 @@ uint64_t hash_stable(const void *data, size_t n, uint64_t seed) {
   return mix(h);
 }
 
-/* Of a key that is one word: the products' upper half has a bit of every bit of it. */
+/* Of a key that is one word: carries mix its bits into the upper half of the product. */
 static uint32_t hash_word(uint64_t key) {
   return (uint32_t)((key * 0x9e3779b97f4a7c15u) >> 32);
 }
