@@ -151,44 +151,60 @@ static ValueId add_slice(Graph *g, ValueId of, const TensorType *to, Span span, 
 
 /* The layers of a model ask the same again and again: a node with equal operand types and
  * attributes gets the results of the earlier one. */
-static uint64_t likeness(Op op, const Operand *given, uint32_t noperands, const Attr *attrs,
-                         uint32_t nattrs) {
-  uint64_t h = hash_bytes(&op, sizeof op, noperands);
+static uint64_t value_key(Graph *g, ValueId id) {
+  Value *v = graph_value(g, id);
+  if (v->key) return v->key;
+  const TensorType *t = &v->type;
+  double value = 0;
+  uint64_t h = hash_bytes(t->shape, t->rank * sizeof *t->shape, (uint64_t)t->dtype);
+  h = hash_bytes(&t->mesh, sizeof t->mesh, h);
+  h = hash_bytes(&t->layout, sizeof t->layout, h);
+  if (value_const(g, id, &value)) h = hash_bytes(&value, sizeof value, h);
+  return v->key = h | 1;
+}
+
+static uint64_t likeness(Graph *g, Op op, const ValueId *operands, uint32_t noperands,
+                         const Attr *attrs, uint32_t nattrs) {
+  uint64_t h = ((uint64_t)op << 8) + noperands;
   for (uint32_t i = 0; i < noperands; i++) {
-    h = hash_bytes(&given[i].type, sizeof given[i].type, h);
-    if (given[i].is_const) h = hash_bytes(&given[i].const_value, sizeof(double), h);
+    h = (h ^ value_key(g, operands[i])) * 0x9e3779b97f4a7c15u;
+    h ^= h >> 32;
   }
   return attrs_hash(attrs, nattrs, h);
 }
 
-static bool is_like(const Graph *g, const Node *n, Op op, const Operand *given, uint32_t noperands,
-                    const Attr *attrs, uint32_t nattrs) {
+static bool same_operand(const Graph *g, ValueId a, ValueId b) {
+  double x = 0, y = 0;
+  if (a == b) return true;
+  if (!type_equal(value_type(g, a), value_type(g, b))) return false;
+  bool constant = value_const(g, a, &x);
+  return constant == value_const(g, b, &y) && memcmp(&x, &y, sizeof x) == 0;
+}
+
+static bool is_like(const Graph *g, const Node *n, Op op, const ValueId *operands,
+                    uint32_t noperands, const Attr *attrs, uint32_t nattrs) {
   if (n->op != op || n->noperands != noperands || n->nattrs != nattrs) return false;
   for (uint32_t i = 0; i < nattrs; i++)
     if (!attr_equal(&n->attrs[i], &attrs[i])) return false;
-  for (uint32_t i = 0; i < noperands; i++) {
-    const Operand o = operand_of(g, n->operands[i]);
-    if (o.is_const != given[i].is_const || !type_equal(&o.type, &given[i].type)) return false;
-    if (o.is_const && memcmp(&o.const_value, &given[i].const_value, sizeof(double)) != 0)
-      return false;
-  }
+  for (uint32_t i = 0; i < noperands; i++)
+    if (!same_operand(g, n->operands[i], operands[i])) return false;
   return true;
 }
 
 /* 0 = none. */
-static NodeId find_like(const Graph *g, uint64_t key, Op op, const Operand *given,
+static NodeId find_like(const Graph *g, uint64_t key, Op op, const ValueId *operands,
                         uint32_t noperands, const Attr *attrs, uint32_t nattrs) {
   for (NodeId id; id_map_get(&g->inferred, key, &id); key++)
-    if (id < g->nodes.len && is_like(g, graph_node(g, id), op, given, noperands, attrs, nattrs))
+    if (id < g->nodes.len && is_like(g, graph_node(g, id), op, operands, noperands, attrs, nattrs))
       return id;
   return 0;
 }
 
 /* Only a node that stands as it was asked for: no slices before it, its attributes canonical. */
-static void remember_like(Graph *g, uint64_t key, NodeId id, const Operand *given,
+static void remember_like(Graph *g, uint64_t key, NodeId id, const ValueId *operands,
                           uint32_t noperands, const Attr *attrs, uint32_t nattrs) {
   const Node *n = graph_node(g, id);
-  if (!is_like(g, n, n->op, given, noperands, attrs, nattrs)) return;
+  if (!is_like(g, n, n->op, operands, noperands, attrs, nattrs)) return;
   for (NodeId other; id_map_get(&g->inferred, key, &other);) key++;
   id_map_put(g->arena, &g->inferred, key, id);
 }
@@ -197,23 +213,34 @@ static NodeId add_like(Graph *g, NodeId like, const ValueId *operands, Span span
   const Node n = *graph_node(g, like);
   TensorType results[INFER_MAX_RESULTS];
   for (uint32_t i = 0; i < n.nresults; i++) results[i] = *value_type(g, n.first_result + i);
-  return graph_add(g, n.op, operands, n.noperands, n.attrs, n.nattrs, results, n.nresults, span,
-                   scope);
+  NodeId id = graph_add(g, n.op, operands, n.noperands, n.attrs, n.nattrs, results, n.nresults,
+                        span, scope);
+  ValueId first = graph_node(g, id)->first_result;
+  for (uint32_t i = 0; i < n.nresults; i++)
+    graph_value(g, first + i)->key = value_key(g, n.first_result + i);
+  return id;
+}
+
+/* The operands as rules want them; of few the room is on the stack. */
+static Operand *list_operands(const Graph *g, const ValueId *operands, uint32_t noperands,
+                              Operand few[8]) {
+  Operand *given = noperands > 8 ? ARENA_ARRAY(g->arena, Operand, noperands) : few;
+  for (uint32_t i = 0; i < noperands; i++) given[i] = operand_of(g, operands[i]);
+  return given;
 }
 
 NodeId infer_add(Graph *g, DiagSink *sink, Op op, const ValueId *operands, uint32_t noperands,
                  const Attr *attrs, uint32_t nattrs, Span span, const Span *spans, uint32_t scope) {
-  Operand stack[8] = {{.is_const = false}}, *given = stack;
+  Operand few[8];
   InferResult out;
   ValueId sliced[INFER_MAX_OPERANDS];
   for (uint32_t i = 0; i < noperands; i++)
     if (graph_value(g, operands[i])->poisoned)
       return add_poisoned(g, op, operands, noperands, attrs, nattrs, span, scope);
-  if (noperands > 8) given = ARENA_ARRAY(g->arena, Operand, noperands);
-  for (uint32_t i = 0; i < noperands; i++) given[i] = operand_of(g, operands[i]);
-  uint64_t key = likeness(op, given, noperands, attrs, nattrs);
-  NodeId like = find_like(g, key, op, given, noperands, attrs, nattrs);
+  uint64_t key = likeness(g, op, operands, noperands, attrs, nattrs);
+  NodeId like = find_like(g, key, op, operands, noperands, attrs, nattrs);
   if (like) return add_like(g, like, operands, span, scope);
+  const Operand *given = list_operands(g, operands, noperands, few);
   if (!infer_rules(g->arena, op, given, noperands, attrs, nattrs, false, &out)) {
     infer_node(sink->arena, op, given, noperands, attrs, nattrs, &out);
     emit(sink, g, &out, operands, noperands, span, spans, scope);
@@ -230,6 +257,6 @@ NodeId infer_add(Graph *g, DiagSink *sink, Op op, const ValueId *operands, uint3
                                               &out.results[0], attrs, nattrs, canonical);
   NodeId id = graph_add(g, op, sliced, noperands, canonical, ncanonical, out.results, out.nresults,
                         span, scope);
-  remember_like(g, key, id, given, noperands, attrs, nattrs);
+  remember_like(g, key, id, operands, noperands, attrs, nattrs);
   return id;
 }

@@ -65,6 +65,7 @@ typedef struct Node {
 
 typedef struct Value {
   TensorType type;
+  uint64_t key; /* infer_add: hash of the type and of the constant it is; 0 = not made yet */
   NodeId node;
   uint32_t index;      /* which result of the node */
   const char *name;    /* `let` name or NULL; printing and messages */
