@@ -209,9 +209,9 @@ static Val check_result(Sema *s, Env *frame, TypeExpr *const *types, uint32_t nt
     return POISON;
   }
   List *list = list_new(s, ntypes);
+  const char *name = arena_concat(s->arena, "the result of ", what, NULL);
   for (uint32_t i = 0; i < ntypes; i++) {
     Val r = single ? v : v.as.list->data[i];
-    const char *name = arena_printf(s->arena, "the result of %s", what);
     list->data[i] = type_is_tensor(types[i]) ? match_tensor(s, frame, NULL, types[i], r, span, name)
                                              : coerce_named(s, frame, types[i], r, span, name);
   }

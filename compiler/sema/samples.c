@@ -20,6 +20,7 @@ struct Samples {
   SampleKind *kind; /* per value; 0 = not looked at */
   ValueId nvalues;  /* there is room for */
   NodeId next;      /* the first node that is not looked at */
+  IdMap seen;       /* hash of operator, operands and attributes -> a node that was inferred */
   InferResult out;  /* of the node at hand */
 };
 
@@ -69,6 +70,55 @@ static const Attr *more_rows(const Samples *w, const Node *n) {
   return attrs;
 }
 
+/* --- nodes like an earlier one: the layers of a model ask the same again ---- */
+
+static uint64_t likeness(const Samples *w, const Node *n) {
+  uint64_t h = ((uint64_t)n->op << 8) + n->noperands;
+  for (uint32_t i = 0; i < n->noperands; i++) {
+    const TensorType *t = &w->type[n->operands[i]];
+    h = hash_bytes(t->shape, t->rank * sizeof *t->shape, h + (uint64_t)t->dtype);
+    h = hash_bytes(&t->layout.at[0], sizeof t->layout.at[0], h + w->kind[n->operands[i]]);
+  }
+  return attrs_hash(n->attrs, n->nattrs, h);
+}
+
+static bool same_operand(const Samples *w, ValueId a, ValueId b) {
+  double x = 0, y = 0;
+  if (a == b) return true;
+  if (w->kind[a] != w->kind[b] || !type_equal(&w->type[a], &w->type[b])) return false;
+  bool constant = value_const(w->g, a, &x);
+  return constant == value_const(w->g, b, &y) && memcmp(&x, &y, sizeof x) == 0;
+}
+
+static bool is_like(const Samples *w, const Node *n, const Node *other) {
+  if (n->op != other->op || n->noperands != other->noperands || n->nattrs != other->nattrs)
+    return false;
+  for (uint32_t i = 0; i < n->nattrs; i++)
+    if (!attr_equal(&n->attrs[i], &other->attrs[i])) return false;
+  for (uint32_t i = 0; i < n->noperands; i++)
+    if (!same_operand(w, n->operands[i], other->operands[i])) return false;
+  return true;
+}
+
+/* Gives the node what an earlier one like it has; false where there is none: it is the one that
+ * later ones find. */
+static bool look_like(Samples *w, const Node *n) {
+  uint64_t key = likeness(w, n);
+  for (NodeId id; id_map_get(&w->seen, key, &id); key++) {
+    const Node *other = graph_node(w->g, id);
+    if (!is_like(w, n, other)) continue;
+    for (uint32_t k = 0; k < n->nresults; k++) {
+      ValueId v = node_result(n, k), u = node_result(other, k);
+      w->kind[v] = w->kind[u];
+      if (w->kind[u] != SAMPLES_MIXED || w->type[u].layout.at[0].kind != PLACE_REPLICATE)
+        w->type[v] = w->type[u];
+    }
+    return true;
+  }
+  id_map_put(w->s->arena, &w->seen, key, w->g->values.data[n->first_result].node);
+  return false;
+}
+
 /* The types of a node's results on the mesh of samples. */
 static void look(Samples *w, const Node *n) {
   const Attr *micro = n->noperands ? NULL : node_attr(n, ATTR_MICRO); /* a part of a whole */
@@ -101,7 +151,7 @@ static void look(Samples *w, const Node *n) {
     mixed |= w->kind[n->operands[i]] == SAMPLES_MIXED &&
              operands[i].type.layout.at[0].kind == PLACE_REPLICATE; /* of an error before */
   }
-  if (!depends) return;
+  if (!depends || (n->nresults && look_like(w, n))) return;
   InferResult *out = &w->out;
   mixed = mixed || !infer_allows(w->s->arena, n->op, operands, n->noperands, more_rows(w, n),
                                  n->nattrs, out);
