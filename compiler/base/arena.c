@@ -59,7 +59,8 @@ static ArenaBlock *map_block(size_t bytes) {
   return b;
 }
 
-static void add_block(Arena *arena, size_t need) {
+/* Apart, so that handing out memory saves no registers for it. */
+static __attribute__((noinline)) void add_block(Arena *arena, size_t need) {
   size_t size = arena->head ? arena->head->size * 2 : ARENA_FIRST_BLOCK;
   if (size >= ARENA_LAST_BLOCK / 2) size = ARENA_LAST_BLOCK - sizeof(ArenaBlock);
   if (size < need || arena->one_by_one) size = need;

@@ -180,15 +180,20 @@ bool attr_equal(const Attr *a, const Attr *b) {
   return false;
 }
 
+static uint64_t hash_word(uint64_t word, uint64_t h) {
+  h = (h ^ word) * 0x9e3779b97f4a7c15u;
+  return h ^ h >> 32;
+}
+
 static uint64_t hash_attr(const Attr *a, uint64_t h) {
-  h = hash_bytes(&a->key, sizeof a->key, h);
+  h = hash_word((uint64_t)a->key, h);
   switch (attr_kind(a->key)) {
   case ATTR_KIND_NONE:
     return h;
   case ATTR_KIND_INT:
   case ATTR_KIND_BOOL:
   case ATTR_KIND_DTYPE:
-    return hash_bytes(&a->as.i, sizeof a->as.i, h);
+    return hash_word((uint64_t)a->as.i, h);
   case ATTR_KIND_FLOAT:
     return hash_bytes(&a->as.f, sizeof a->as.f, h);
   case ATTR_KIND_STRING:

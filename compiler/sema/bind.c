@@ -118,23 +118,36 @@ Val bound_value(Sema *s, Env *env, const ParamDecl *decl, Val given, Span *span)
   return v.kind == VAL_UNSET ? POISON : v;
 }
 
+typedef struct WordSpecs {
+  ParamSpec params[16];
+  uint32_t n;
+} WordSpecs;
+
+/* A list is read once: `words` is a literal, which its address tells apart. */
+static const WordSpecs *word_specs(Sema *s, const char *words) {
+  WordSpecs *specs = name_map_get(&s->word_specs, words);
+  if (specs) return specs;
+  specs = ARENA_NEW(s->arena, WordSpecs);
+  name_map_put(s->arena, &s->word_specs, words, specs);
+  for (const char *w = words; *w && specs->n < 16;) {
+    size_t len = strcspn(w, " ");
+    bool optional = w[len - 1] == '?';
+    size_t bar = strcspn(w, "|");
+    size_t end = len - optional;
+    ParamSpec *param = &specs->params[specs->n++];
+    param->required = !optional;
+    param->name = intern_n(s->names, w, bar < end ? bar : end);
+    if (bar < end) param->also = intern_n(s->names, w + bar + 1, end - bar - 1);
+    w += len + (w[len] == ' ');
+  }
+  return specs;
+}
+
 bool bind_words(Sema *s, const Call *call, const char *words, Val *out, Span *spans) {
   if (s->asked) {
     s->asked = words;
     return false;
   }
-  ParamSpec params[16];
-  uint32_t n = 0;
-  for (const char *w = words; *w && n < 16;) {
-    size_t len = strcspn(w, " ");
-    bool optional = w[len - 1] == '?';
-    size_t bar = strcspn(w, "|");
-    size_t end = len - optional;
-    params[n] = (ParamSpec){.required = !optional};
-    params[n].name = intern_n(s->names, w, bar < end ? bar : end);
-    if (bar < end) params[n].also = intern_n(s->names, w + bar + 1, end - bar - 1);
-    n++;
-    w += len + (w[len] == ' ');
-  }
-  return bind_args(s, call, params, n, out, spans, NULL, NULL);
+  const WordSpecs *specs = word_specs(s, words);
+  return bind_args(s, call, specs->params, specs->n, out, spans, NULL, NULL);
 }

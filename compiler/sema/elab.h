@@ -178,6 +178,7 @@ struct Sema {
   uint64_t work; /* against SEMA_MAX_WORK */
   GraphCache *init_cache;
   struct Signature **signatures; /* by Op, built when first called */
+  NameMap word_specs;            /* bind_words: a list of words -> its parameters */
   NameMap var_names;             /* name -> index + 1 */
   VEC(VarInfo) var_info;
   VEC(const Fn *) fns;
