@@ -86,6 +86,9 @@ NodeId graph_add(Graph *g, Op op, const ValueId *operands, uint32_t noperands, c
     }
   }
   NodeId id = g->nodes.len;
+  /* By fours: graphs grow large, and what is reserved and not used takes no memory. */
+  if (g->nodes.len == g->nodes.cap) VEC_RESERVE(g->arena, &g->nodes, 3 * g->nodes.cap);
+  if (g->values.len == g->values.cap) VEC_RESERVE(g->arena, &g->values, 3 * g->values.cap);
   VEC_PUSH(g->arena, &g->nodes, n);
   for (uint32_t i = 0; i < nresults; i++)
     VEC_PUSH(g->arena, &g->values, (Value){.type = results[i], .node = id, .index = i});
