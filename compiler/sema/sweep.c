@@ -17,8 +17,11 @@ void sweep_graph(Sema *s, Graph *g, ValueId *const *roots, uint32_t nroots) {
     for (uint32_t i = 0; i < n->noperands; i++) mark(g, n->operands[i], needed);
   }
   ValueId *moved = ARENA_ARRAY(s->arena, ValueId, g->values.len);
-  uint32_t nodes = 1, values = 1;
-  for (NodeId id = 1; id < g->nodes.len; id++) {
+  NodeId nodes = 1; /* what stands before the first that goes stays where it is */
+  while (nodes < g->nodes.len && needed[nodes]) nodes++;
+  ValueId values = nodes < g->nodes.len ? graph_node(g, nodes)->first_result : g->values.len;
+  for (ValueId v = 1; v < values; v++) moved[v] = v;
+  for (NodeId id = nodes; id < g->nodes.len; id++) {
     if (!needed[id]) continue;
     Node n = *graph_node(g, id);
     for (uint32_t i = 0; i < n.noperands; i++) n.operands[i] = moved[n.operands[i]];
