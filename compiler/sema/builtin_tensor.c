@@ -9,7 +9,8 @@
 bool bind_tensor(Sema *s, const Call *call, const char *words, Val *v, Span *at, ValueId *x) {
   if (!bind_words(s, call, words, v, at)) return false;
   s->at.operand = at[0];
-  return as_tensor(s, v[0], at[0], arena_printf(s->arena, "the operand of %s", call->name), x);
+  const char *what = arena_concat(s->arena, "the operand of ", call->name, NULL);
+  return as_tensor(s, v[0], at[0], what, x);
 }
 
 static uint32_t rank_of(Sema *s, ValueId x) {
