@@ -132,7 +132,7 @@ static void sort_places(DimPlace *p, uint32_t n) {
 
 /* The piece of the vector dim one task takes. */
 static uint32_t block_of(const Lower *l, const DimPlace *vec, uint32_t n) {
-  if (n == 1) return KERNEL_VEC_BLOCK;
+  if (n == 1) return l->f->grain->vec_block;
   for (uint32_t i = 0; i < l->b.instrs.len; i++) {
     const KInstr *in = &l->b.instrs.data[i];
     bool memory = in->kind == K_LOAD || in->kind == K_STORE;
@@ -170,7 +170,7 @@ Kernel *fuse_place_dims(Lower *l) {
   sort_places(p, n);
   l->b.vec_block = pure_map && n && p[n - 1].role == KDIM_VEC ? block_of(l, &p[n - 1], n) : 0;
   if (l->b.lanes) l->b.vec_block = KERNEL_STRIP;
-  if (l->blocks) l->b.vec_block = KERNEL_VEC_BLOCK;
+  if (l->blocks) l->b.vec_block = l->f->grain->vec_block;
 
   uint32_t count = 0, most = l->ints.len + DTM_MAX_DIMS + 2;
   SymId *ints = ARENA_ARRAY(l->f->arena, SymId, most);

@@ -64,13 +64,13 @@ static bool guess_dims(Fuser *f, NodeId id, const KGroup *k, DimMap *m) {
   return true;
 }
 
-bool fuse_is_long(const KGroup *k) {
-  return k->ndims == 1 && k->max_extent[0] > KERNEL_VEC_BLOCK;
+bool fuse_is_long(const Fuser *f, const KGroup *k) {
+  return k->ndims == 1 && k->max_extent[0] > f->grain->vec_block;
 }
 
 /* Fits the dims a reduction reduces (as domain bits) into inner and rows. With `lanes` it is a
  * total in no case. */
-static bool fit_reduction(const KGroup *k, uint32_t reduced, bool lanes, Join *j) {
+static bool fit_reduction(const Fuser *f, const KGroup *k, uint32_t reduced, bool lanes, Join *j) {
   uint32_t all = (1u << k->ndims) - 1, last = k->ndims ? 1u << (k->ndims - 1) : 0;
   if (!reduced) return true;
   uint32_t in = 0;
@@ -80,7 +80,7 @@ static bool fit_reduction(const KGroup *k, uint32_t reduced, bool lanes, Join *j
     for (uint32_t d = k->ndims; d-- > 0 && (reduced & ~j->rows) >> d & 1;) in |= 1u << d;
     /* A total over everything: the rows run in parallel chunks. */
     if (reduced == all && k->ndims > 1) in = last;
-    if (reduced == all && fuse_is_long(k)) in = 0; /* pieces of the one dim do */
+    if (reduced == all && fuse_is_long(f, k)) in = 0; /* pieces of the one dim do */
   } else if (lanes && !j->rows)
     in = reduced;
   uint32_t over = reduced & ~in;
@@ -105,7 +105,7 @@ bool fuse_fit_level(Fuser *f, NodeId id, const KGroup *k, Join *j) {
   if (missing && missing != k->inner) return false;
   j->level = missing ? LEVEL_ROW : LEVEL_FULL;
   if (j->level == LEVEL_FULL && reduced)
-    return fit_reduction(k, reduced, fuse_keeps_lanes(f, id), j);
+    return fit_reduction(f, k, reduced, fuse_keeps_lanes(f, id), j);
   if (!reduced) return true;
   /* Rows reduced of a value per row. */
   if ((j->rows && reduced != j->rows) || fuse_has_lanes(k, j->inner)) return false;

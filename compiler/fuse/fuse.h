@@ -73,9 +73,22 @@ typedef struct FusedProgram {
   KernelSet *kernels; /* shared by the blocks of one program */
 } FusedProgram;
 
+/* How finely work is cut into tasks, a matter of what runs them: a few cores that each keep a piece
+ * in their cache, or thousands of threads that all need one. Sizes alone decide, never the device
+ * at hand. */
+typedef struct FuseGrain {
+  uint32_t vec_block;  /* elements of one parallel piece of a long vector dim; a multiple of
+                          KERNEL_LANES */
+  int64_t chunk_bytes; /* of what one chunk of a reduction over rows reads, roughly */
+  int64_t chunks_most;
+} FuseGrain;
+
+extern const FuseGrain fuse_grain_cpu, fuse_grain_cuda;
+
 typedef struct FuseOptions {
   bool enabled; /* false: one kernel per node, for tests of fusion on = off */
   bool apart;   /* groups that are alike are lowered each by itself, for the test of reuse.c */
+  const FuseGrain *grain; /* NULL = fuse_grain_cpu */
 } FuseOptions;
 
 /* Builds the fused form of `local`. Kernels go to `kernels`. Everything lives in `arena`. */

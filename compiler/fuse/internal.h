@@ -101,6 +101,7 @@ typedef struct Fuser {
   const Graph *g;
   FusedProgram *p;
   const FuseOptions *options;
+  const FuseGrain *grain;
   uint32_t *type_of; /* per value: index into types */
   VEC(TypeFacts) types;
   uint8_t *kind;      /* per node: NodeKind */
@@ -213,7 +214,7 @@ bool fuse_round_fits(uint32_t a, uint32_t b);
 /* Dims and reductions only: waits are another matter. */
 bool fuse_fits(Fuser *f, NodeId id, uint32_t group, Join *j);
 /* One dim that is worth cutting into blocks for several tasks: what reduces it is a total. */
-bool fuse_is_long(const KGroup *k);
+bool fuse_is_long(const Fuser *f, const KGroup *k);
 /* The level of a node whose map is known. */
 bool fuse_fit_level(Fuser *f, NodeId id, const KGroup *k, Join *j);
 

@@ -14,11 +14,6 @@
 
 #include "fuse/lower.h"
 
-enum {
-  CHUNK_BYTES = 256 << 10, /* of what one chunk reads, roughly */
-  CHUNKS_MOST = 64
-};
-
 typedef struct Schedule {
   Lower l;
   NodeId *live; /* ascending */
@@ -122,9 +117,9 @@ static int64_t row_bytes(const KGroup *k) {
 /* The chunks of one long dim are the blocks of the vector dim. */
 static int64_t choose_blocks(Lower *l) {
   Fuser *f = l->f;
-  l->chunk_rows = sym_const(f->arena, f->p, KERNEL_VEC_BLOCK);
+  l->chunk_rows = sym_const(f->arena, f->p, f->grain->vec_block);
   l->nchunks = sym_binary(f->arena, f->p, RT_SYM_CEIL_DIV, l->k->extent[0], l->chunk_rows);
-  return (l->k->max_extent[0] + KERNEL_VEC_BLOCK - 1) / KERNEL_VEC_BLOCK;
+  return (l->k->max_extent[0] + f->grain->vec_block - 1) / f->grain->vec_block;
 }
 
 /* Sets the chunks; returns how many there are at most. */
@@ -139,8 +134,8 @@ static int64_t choose_chunks(Schedule *p) {
     count = sym_binary(f->arena, f->p, RT_SYM_MUL, count, l->k->extent[d]);
   }
   if (rows == 0) rows = 1;
-  int64_t chunks = rows * row_bytes(l->k) / CHUNK_BYTES;
-  if (chunks > CHUNKS_MOST) chunks = CHUNKS_MOST;
+  int64_t chunks = rows * row_bytes(l->k) / f->grain->chunk_bytes;
+  if (chunks > f->grain->chunks_most) chunks = f->grain->chunks_most;
   if (chunks > rows) chunks = rows;
   if (chunks < 1) chunks = 1;
   int64_t size = (rows + chunks - 1) / chunks;
@@ -463,7 +458,7 @@ void fuse_lower_group(Fuser *f, uint32_t group) {
   bool totals = false;
   for (uint32_t i = 0; i < p.nlive; i++) totals = totals || has_row_part(&p, p.live[i]);
   if (!totals) p.l.k->rows = 0;
-  p.l.blocks = totals && fuse_is_long(p.l.k);
+  p.l.blocks = totals && fuse_is_long(p.l.f, p.l.k);
   p.l.vec |= p.l.blocks;
   if (totals) choose_totals(&p, p.l.blocks ? choose_blocks(&p.l) : choose_chunks(&p));
   kb_init(&p.l.b, f->arena);

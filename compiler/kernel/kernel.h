@@ -54,9 +54,8 @@
 enum {
   KERNEL_MAX_DIMS = DTM_MAX_DIMS,
   KERNEL_LANES = 16,
-  KERNEL_VEC_BLOCK = 16384, /* elements of one parallel piece of a long vector dim */
-  KERNEL_TURN_BLOCK = 32,   /* where an operand is read across its rows */
-  KERNEL_STRIP = 256        /* of the vector dim, per task of a kernel with lanes */
+  KERNEL_TURN_BLOCK = 32, /* where an operand is read across its rows */
+  KERNEL_STRIP = 256      /* of the vector dim, per task of a kernel with lanes */
 };
 
 typedef enum KDimRole { KDIM_GRID = 1, KDIM_ROW, KDIM_INNER, KDIM_VEC } KDimRole;

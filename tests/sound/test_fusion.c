@@ -130,8 +130,8 @@ START_TEST(test_values) {
   BenchRun fused[RUN_GRAPHS], plain[RUN_GRAPHS];
   for (uint32_t i = 0; i < RUN_GRAPHS; i++) {
     Bench *b = graph_of(&arena, 7000 + i, 30 + 1 * i);
-    fused[i] = bench_prepare(b, &kernels, true);
-    plain[i] = bench_prepare(b, &kernels, false);
+    fused[i] = bench_prepare(b, &kernels, true, NULL);
+    plain[i] = bench_prepare(b, &kernels, false, NULL);
     ck_assert_uint_lt(bench_kernels(&fused[i]), bench_kernels(&plain[i]));
   }
   Jit jit = jit_load(&arena, kernels.kernels.data, kernels.kernels.len, "native");

@@ -326,7 +326,7 @@ static const Case cases[] = {
 };
 enum { NCASES = sizeof cases / sizeof *cases };
 
-static BenchRun fused[NCASES], plain[NCASES];
+static BenchRun fused[NCASES], plain[NCASES], fine[NCASES];
 
 START_TEST(test_fused) {
   bench_run(&fused[_i], &jit);
@@ -335,6 +335,12 @@ END_TEST
 
 START_TEST(test_plain) {
   bench_run(&plain[_i], &jit);
+}
+END_TEST
+
+/* Cut more finely, as for a device with many processors. */
+START_TEST(test_fine) {
+  bench_run(&fine[_i], &jit);
 }
 END_TEST
 
@@ -351,11 +357,11 @@ START_TEST(test_structure) {
 END_TEST
 
 /* What a long dim reduces to is made by several tasks. */
-START_TEST(test_long_tasks) {
+static int64_t most_tasks(const BenchRun *runs) {
   const FusedProgram *p = NULL;
   int64_t most = 0;
   for (int i = 0; i < NCASES; i++)
-    if (cases[i].build == build_long_sums) p = fused[i].p;
+    if (cases[i].build == build_long_sums) p = runs[i].p;
   ck_assert(p != NULL);
   int64_t *syms = ARENA_ARRAY(&arena, int64_t, p->syms.len);
   const int64_t coords[4][DTM_MAX_AXES] = {{0}};
@@ -366,7 +372,12 @@ START_TEST(test_long_tasks) {
                    !p->values.data[g->outputs[g->noutputs - 1]].value;
     if (partial && syms[g->tasks] > most) most = syms[g->tasks];
   }
-  ck_assert_int_eq(most, (100003 + KERNEL_VEC_BLOCK - 1) / KERNEL_VEC_BLOCK);
+  return most;
+}
+
+START_TEST(test_long_tasks) {
+  ck_assert_int_eq(most_tasks(fused), 7); /* 100003 elements in pieces of 16384, */
+  ck_assert_int_eq(most_tasks(fine), 25); /* of 4096 */
 }
 END_TEST
 
@@ -378,8 +389,9 @@ int main(void) {
   for (int i = 0; i < NCASES; i++) {
     Bench *b = bench_new(&arena, cases[i].name, cases[i].mesh);
     cases[i].build(b);
-    fused[i] = bench_prepare(b, &kernels, true);
-    plain[i] = bench_prepare(b, &kernels, false);
+    fused[i] = bench_prepare(b, &kernels, true, NULL);
+    fine[i] = bench_prepare(b, &kernels, true, &fuse_grain_cuda);
+    plain[i] = bench_prepare(b, &kernels, false, NULL);
   }
   if (getenv("DTM_TEST_VERBOSE")) {
     StrBuf text;
@@ -399,6 +411,7 @@ int main(void) {
   tcase_set_timeout(t, 60);
   tcase_add_loop_test(t, test_fused, 0, NCASES);
   tcase_add_loop_test(t, test_plain, 0, NCASES);
+  tcase_add_loop_test(t, test_fine, 0, NCASES);
   tcase_add_loop_test(t, test_structure, 0, NCASES);
   tcase_add_test(t, test_long_tasks);
   suite_add_tcase(suite, t);

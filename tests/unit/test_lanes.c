@@ -23,8 +23,8 @@ static int nruns;
 static void prepare(Bench *b, uint32_t count, bool lanes) {
   if (nruns == MOST_RUNS) abort();
   Prepared *p = &runs[nruns++];
-  p->fused = bench_prepare(b, &kernels, true);
-  p->plain = bench_prepare(b, &kernels, false);
+  p->fused = bench_prepare(b, &kernels, true, NULL);
+  p->plain = bench_prepare(b, &kernels, false, NULL);
   p->kernels = count;
   p->lanes = lanes;
 }
