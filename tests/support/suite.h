@@ -8,5 +8,7 @@
 int suite_run(Suite *suite);
 /* Runs all tests in this process: OpenMP does not survive a fork. */
 int suite_run_unforked(Suite *suite);
+/* Says why a program's tests cannot run on this machine; the exit code that counts as skipped. */
+int suite_skip(const char *reason);
 
 #endif
