@@ -13,10 +13,13 @@ typedef struct CodegenOptions {
 
 typedef enum CodegenOutput { CODEGEN_OBJECT = 1, CODEGEN_LLVM, CODEGEN_ASM } CodegenOutput;
 
-/* Constant bytes the object exports: `dtm_image` and its size `dtm_image_size` (u64). */
+/* Constant bytes the object exports: `dtm_image` and its size `dtm_image_size` (u64), code for a GPU
+ * (runtime/abi/cuda.h) as `dtm_cuda` and `dtm_cuda_size`, 0 when there is none. */
 typedef struct CodegenImage {
   const void *data;
   size_t size;
+  const void *cuda;
+  size_t cuda_size;
 } CodegenImage;
 
 /* What came out: objects to link together, or one text. */

@@ -133,6 +133,14 @@ static LLVMValueRef find_kernel(Emitter *e, const Kernel *k) {
   return f ? f : ll_declare_kernel(e, k);
 }
 
+/* Constant bytes, at least one, and how many there are. */
+static void export_bytes(Emitter *e, const char *name, const char *count, const void *data,
+                         size_t size) {
+  LLVMValueRef bytes = LLVMConstStringInContext2(e->context, size ? data : "", size, size != 0);
+  LLVMSetAlignment(export(e, name, bytes), 64);
+  export(e, count, ll_i64(e, (int64_t)size));
+}
+
 static void emit_tables(Emitter *e, const Work *w, const char *features) {
   LLVMTypeRef ptr = LLVMPointerTypeInContext(e->context, 0);
   uint32_t n = w->nkernels;
@@ -146,9 +154,8 @@ static void emit_tables(Emitter *e, const Work *w, const char *features) {
   export(e, "dtm_cpu_features",
          LLVMConstStringInContext2(e->context, features, strlen(features), 0));
   if (!w->image) return;
-  LLVMValueRef bytes = LLVMConstStringInContext2(e->context, w->image->data, w->image->size, 1);
-  LLVMSetAlignment(export(e, "dtm_image", bytes), 64);
-  export(e, "dtm_image_size", ll_i64(e, (int64_t)w->image->size));
+  export_bytes(e, "dtm_image", "dtm_image_size", w->image->data, w->image->size);
+  export_bytes(e, "dtm_cuda", "dtm_cuda_size", w->image->cuda, w->image->cuda_size);
 }
 
 /* Enough to clean up what the emitter leaves: stack slots to registers, equal subexpressions,

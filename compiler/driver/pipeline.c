@@ -97,7 +97,7 @@ static bool emit_code(Compilation *c, CodegenOutput output, const CodegenImage *
 }
 
 static bool run_codegen(Compilation *c) {
-  CodegenImage image = {c->plan->image, c->plan->image_size};
+  CodegenImage image = {.data = c->plan->image, .size = c->plan->image_size};
   return emit_code(c, CODEGEN_OBJECT, &image, &c->objects);
 }
 

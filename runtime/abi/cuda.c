@@ -1,0 +1,86 @@
+/* Opening the blob of GPU code, choosing code for a chip, launch sizes: see cuda.h. */
+#include "runtime/abi/cuda.h"
+
+#include <string.h>
+
+static int in_range(uint64_t offset, uint64_t count, uint64_t record, uint64_t size) {
+  return offset <= size && offset % 8 == 0 && count <= (size - offset) / record;
+}
+
+static const char *check_records(const AbiCuda *c) {
+  const AbiCudaHeader *h = c->header;
+  for (uint32_t i = 0; i < h->nfunctions; i++) {
+    const AbiCudaFunction *f = &c->functions[i];
+    if (f->name >= h->string_bytes || f->module >= h->nmodules) return "a function is out of range";
+    if (f->kind == ABI_CUDA_GENERATED && f->vec >= (int64_t)f->nints)
+      return "a kernel has no such integer";
+    if (f->kind == ABI_CUDA_GENERATED && !f->width) return "a kernel has no width";
+  }
+  for (uint32_t i = 0; i < h->nimages; i++) {
+    const AbiCudaImage *m = &c->images[i];
+    if (m->module >= h->nmodules || m->offset > h->size || m->size > h->size - m->offset)
+      return "code is out of range";
+  }
+  return NULL;
+}
+
+const char *abi_cuda_open(const unsigned char *data, size_t size, AbiCuda *cuda) {
+  const AbiCudaHeader *h = (const AbiCudaHeader *)(const void *)data;
+  if (size < sizeof *h || h->magic != ABI_CUDA_MAGIC) return "no GPU code";
+  if (h->version != ABI_CUDA_VERSION || h->signature != abi_cuda_signature())
+    return "GPU code of another version of dtmc";
+  if (h->size != size) return "GPU code is cut off";
+  if (!in_range(h->functions, h->nfunctions, sizeof(AbiCudaFunction), size) ||
+      !in_range(h->images, h->nimages, sizeof(AbiCudaImage), size) ||
+      !in_range(h->strings, h->string_bytes, 1, size) || !h->string_bytes ||
+      data[h->strings + h->string_bytes - 1])
+    return "a table of the GPU code is out of range";
+  *cuda = (AbiCuda){.header = h,
+                    .functions = (const void *)(data + h->functions),
+                    .images = (const void *)(data + h->images),
+                    .strings = (const char *)(data + h->strings)};
+  return check_records(cuda);
+}
+
+const AbiCudaImage *abi_cuda_image(const AbiCuda *cuda, uint32_t module, uint32_t capability) {
+  const AbiCudaImage *best = NULL;
+  for (uint32_t i = 0; i < cuda->header->nimages; i++) {
+    const AbiCudaImage *m = &cuda->images[i];
+    if (m->module != module || m->arch > capability) continue;
+    int binary = m->format == ABI_CUDA_CUBIN;
+    if (binary && m->arch / 10 != capability / 10) continue;
+    int better = !best || (binary && best->format != ABI_CUDA_CUBIN) ||
+                 (m->format == best->format && m->arch > best->arch);
+    if (better) best = m;
+  }
+  return best;
+}
+
+static int64_t int_of(const int64_t *ints, int32_t which) {
+  return which == ABI_CUDA_INT_ZERO ? 0 : which == ABI_CUDA_INT_ONE ? 1 : ints[which];
+}
+
+static int64_t pieces(int64_t n, int64_t size) {
+  return n / size + (n % size != 0);
+}
+
+/* Few threads for a short row: the smallest power of two that takes it at once, within a warp;
+ * rows that would keep a warp busy for many rounds get a whole block. */
+static int32_t group_of(const AbiCudaFunction *f, int64_t n) {
+  enum { WARP = 32, ROUNDS = 8 };
+  int64_t threads = pieces(n, f->width);
+  if (threads > (f->flags & ABI_CUDA_LANES ? WARP : WARP * ROUNDS)) return ABI_CUDA_BLOCK;
+  int32_t group = 1;
+  while (group < threads && group < WARP) group *= 2;
+  return group;
+}
+
+AbiCudaLaunch abi_cuda_launch(const AbiCudaFunction *f, const int64_t *ints, int64_t tasks) {
+  enum { MAX_GRID = 1 << 15 }; /* kernels go on from there in steps of the grid */
+  int64_t n = int_of(ints, f->vec);
+  if (tasks <= 0) return (AbiCudaLaunch){0, 1, 0};
+  if (f->vec_block && n > f->vec_block) n = f->vec_block;
+  int32_t group = group_of(f, n);
+  int64_t grid = pieces(tasks, ABI_CUDA_BLOCK / group);
+  return (AbiCudaLaunch){(uint32_t)(grid < MAX_GRID ? grid : MAX_GRID), group, tasks};
+}

@@ -1,0 +1,118 @@
+/* What the compiler hands to the runtime for CUDA, beside the image: code for the GPU.
+ *
+ * One flat blob: a header, tables of fixed-size records, a string table, bytes. Records refer to
+ * each other by index, to strings and bytes by offset from the start of the blob. Index 0 of the
+ * functions belongs to kernel 0: a generated kernel of number `code` (AbiAction.code) is function
+ * number `code`; the functions of library modules follow.
+ *
+ * A module is one translation unit. It has one image per chip it was compiled for (CUBIN) and one
+ * as PTX, which later chips translate when they load it.
+ *
+ * A generated kernel:
+ *
+ *   extern "C" __global__ void NAME(buffers: one pointer each, int64_t ints: one each,
+ *                                   int64_t tasks, int32_t group)
+ *
+ * `group` threads of a block of ABI_CUDA_BLOCK share a task; abi_cuda_launch says how many. Results
+ * depend on sizes only, never on the grid.
+ */
+#ifndef DTM_RT_ABI_CUDA_H
+#define DTM_RT_ABI_CUDA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/abi/image.h"
+
+enum { ABI_CUDA_VERSION = 1, ABI_CUDA_BLOCK = 256, ABI_CUDA_ALIGN = 64 };
+#define ABI_CUDA_MAGIC 0x616475634d54440aull
+
+typedef enum AbiCudaKind { ABI_CUDA_GENERATED = 1, ABI_CUDA_LIBRARY } AbiCudaKind;
+typedef enum AbiCudaFormat { ABI_CUDA_PTX = 1, ABI_CUDA_CUBIN } AbiCudaFormat;
+
+enum { ABI_CUDA_LANES = 1 }; /* one thread per element of the vector dim: they share nothing */
+
+/* In place of an index into the ints, as in the kernel IR. */
+enum { ABI_CUDA_INT_ZERO = -1, ABI_CUDA_INT_ONE = -2 };
+
+typedef struct AbiCudaFunction {
+  uint32_t name; /* of the entry; distinct in the blob */
+  uint32_t module;
+  uint32_t kind;            /* AbiCudaKind; what follows is of generated kernels only */
+  uint32_t nbuffers, nints; /* parameters, before tasks and group */
+  int32_t vec;              /* which int is the extent of the vector dim */
+  uint32_t width;           /* elements a thread takes at once */
+  uint32_t vec_block;       /* elements of the vector dim in one task; 0 = all */
+  uint32_t flags;
+} AbiCudaFunction;
+
+typedef struct AbiCudaImage {
+  uint32_t module;
+  uint32_t arch;   /* 80, 90, ...: capability * 10 */
+  uint32_t format; /* AbiCudaFormat; PTX ends with a NUL, which is counted */
+  uint32_t zero;
+  uint64_t offset, size;
+} AbiCudaImage;
+
+typedef struct AbiCudaHeader {
+  uint64_t magic;
+  uint32_t version, nmodules, nfunctions, nimages;
+  uint64_t size;                       /* of the whole blob */
+  uint64_t functions, images, strings; /* offsets */
+  uint64_t string_bytes;
+  uint64_t signature; /* sizes of the records of the writer */
+} AbiCudaHeader;
+
+static inline uint64_t abi_cuda_signature(void) {
+  return ((uint64_t)sizeof(AbiCudaHeader) << 32) + (sizeof(AbiCudaFunction) << 16) +
+         sizeof(AbiCudaImage);
+}
+
+/* An opened blob. */
+typedef struct AbiCuda {
+  const AbiCudaHeader *header;
+  const AbiCudaFunction *functions;
+  const AbiCudaImage *images;
+  const char *strings;
+} AbiCuda;
+
+/* Points `cuda` into `data` (8-aligned, stays alive). NULL, or what is wrong. */
+const char *abi_cuda_open(const unsigned char *data, size_t size, AbiCuda *cuda);
+/* The code of a module for a chip of `capability` (90): its own cubin (same generation, at most as
+ * new), else the newest PTX that is not newer than the chip; NULL = there is none. */
+const AbiCudaImage *abi_cuda_image(const AbiCuda *cuda, uint32_t module, uint32_t capability);
+
+/* How a generated kernel is launched: blocks of ABI_CUDA_BLOCK threads. */
+typedef struct AbiCudaLaunch {
+  uint32_t grid; /* 0 = there is nothing to do */
+  int32_t group; /* last argument */
+  int64_t tasks; /* the argument before it */
+} AbiCudaLaunch;
+
+/* `ints` and `tasks` are the action's. */
+AbiCudaLaunch abi_cuda_launch(const AbiCudaFunction *f, const int64_t *ints, int64_t tasks);
+
+/* --- library kernels ---------------------------------------------------------------------------
+ *
+ * What actions need beside generated kernels is CUDA C in lib/dtm/cuda/FILE.cu, compiled once per
+ * set of defines. Entries are written `extern "C" __global__ void DTM_ENTRY(sort)(...)`, which
+ * appends the suffix of the instance: that is the name to look for. */
+enum { ABI_CUDA_MAX_INSTANCES = 4 };
+typedef struct AbiCudaInstance {
+  const char *file;  /* "sort": of sort.cu */
+  char suffix[48];   /* "_f32"; letters, digits, underscores; what tells instances apart */
+  char defines[160]; /* "-DT=float -DHEAD=64" */
+} AbiCudaInstance;
+
+/* The instances that an action of the image needs, in a fixed order; returns how many. A pure
+ * function of the action's kind, code, types and constant arguments: the compiler makes the
+ * instances by it and the runtime finds them. */
+uint32_t abi_cuda_instances(const Image *image, const AbiAction *action,
+                            AbiCudaInstance out[ABI_CUDA_MAX_INSTANCES]);
+
+/* What the object file of a compiled program defines beside what abi.h says; size 0 when it is not
+ * for CUDA. */
+extern const unsigned char dtm_cuda[];
+extern const uint64_t dtm_cuda_size;
+
+#endif
