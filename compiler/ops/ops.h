@@ -41,7 +41,7 @@ typedef enum OpLower {
   LOWER_TURN,       /* dims in another order, or repeated: kernels look through it */
   LOWER_VIEW,       /* same bytes, dims merged or split */
   LOWER_CONTRACT,   /* a matrix product: spmd/contract.c */
-  LOWER_LIBRARY,    /* a function of the runtime: plan/emit.c, runtime/core/library.c */
+  LOWER_LIBRARY,    /* a function of the runtime: plan/emit.c, runtime/device/cpu/library.c */
   LOWER_COLLECTIVE, /* an action of the runtime: plan/emit.c */
   LOWER_STRUCTURE   /* where a block meets the rest of the program: plan/emit.c */
 } OpLower;

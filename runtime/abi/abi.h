@@ -218,7 +218,7 @@ typedef enum AbiActionKind {
   ABI_SLICE,   /* buffers src, dst: local copy of this rank's block of dst out of that of src */
   ABI_FILL,    /* buffers src, dst; axes, code = AbiReduce: Replicate or Shard -> Partial, local */
   ABI_COPY,    /* buffers src, dst: same block */
-  ABI_LIBRARY, /* code = AbiLibrary; args: its parameters, see runtime/core/library.h */
+  ABI_LIBRARY, /* code = AbiLibrary; args: its parameters, see runtime/device/cpu/library.h */
   ABI_INPUT,   /* code = index in `source`; buffers dst */
   ABI_OUTPUT,  /* code = index in `output`; buffers src */
   ABI_POST,    /* code = index in `channel`; buffers src, its outbox */

@@ -8,8 +8,9 @@
 /* Those that generated vector code may use. X(LLVM's name and the compiler's, which agree) */
 #define FEATURES(X)                                                                                \
   X("sse4.2")                                                                                      \
-  X("avx") X("avx2") X("fma") X("bmi") X("bmi2") X("avx512f") X("avx512bw") X("avx512cd")          \
-      X("avx512dq") X("avx512vl") X("avx512vbmi")
+  X("avx")                                                                                         \
+  X("avx2") X("fma") X("bmi") X("bmi2") X("avx512f") X("avx512bw") X("avx512cd") X("avx512dq")     \
+      X("avx512vl") X("avx512vbmi")
 
 /* "+NAME" stands in the list as a whole item. */
 static bool listed(const char *features, const char *name) {

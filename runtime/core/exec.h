@@ -1,28 +1,20 @@
 /* The executor: walks the action table of a program on this rank.
  *
- * Everything that depends on the rank (integers, boxes, groups, oneDNN primitives) is found when it
- * opens; running a step allocates nothing.
+ * Integers that depend on the rank are found when it opens, and a device (device.h) prepares and
+ * runs the actions; running a step allocates nothing.
  */
 #ifndef DTM_RT_EXEC_H
 #define DTM_RT_EXEC_H
 
 #include "comm/comm.h"
 #include "core/trace.h"
+#include "device/device.h"
 #include "runtime/abi/image.h"
 
 typedef struct Exec Exec;
 
-/* What the training loop does for the actions that touch the outside. Each returns 0 or the code to
- * exit with, its message printed. */
-typedef struct ExecHooks {
-  void *context;
-  int (*input)(void *context, uint32_t source, void *dst);
-  /* The value (dense, Replicate) of output `output`. */
-  int (*output)(void *context, uint32_t output, const void *value);
-} ExecHooks;
-
-/* *exec is set on success; 0 or the code to exit with. `kernels` as dtm_kernels. */
-int dtm_rt_exec_open(const Image *image, AbiKernelFn *const *kernels, RtComm *comm, RtTrace *trace,
+/* Opens the device that `code` is for. *exec is set, or NULL; 0 or the code to exit with. */
+int dtm_rt_exec_open(const Image *image, const RtCode *code, RtComm *comm, RtTrace *trace,
                      Exec **exec);
 void dtm_rt_exec_close(Exec *exec);
 
@@ -30,19 +22,19 @@ void dtm_rt_exec_close(Exec *exec);
 AbiStep *dtm_rt_exec_step(Exec *exec);
 
 /* Actions [first, first + count) of the image's table. */
-int dtm_rt_exec_run(Exec *exec, uint32_t first, uint32_t count, const ExecHooks *hooks);
+int dtm_rt_exec_run(Exec *exec, uint32_t first, uint32_t count, const RtHooks *hooks);
 
 /* The looped actions of a program with stages, for all micro-batches of one batch: those that are
  * the same for all, then the list of this rank's stage. Input actions read micro-batch `micro` of
  * the block of integers. */
-int dtm_rt_exec_run_stages(Exec *exec, const AbiProgram *program, const ExecHooks *hooks);
+int dtm_rt_exec_run_stages(Exec *exec, const AbiProgram *program, const RtHooks *hooks);
 /* Runs them again and looks, as dtm_rt_exec_find_nonfinite. */
-int dtm_rt_exec_find_nonfinite_stages(Exec *exec, const AbiProgram *program, const ExecHooks *hooks,
+int dtm_rt_exec_find_nonfinite_stages(Exec *exec, const AbiProgram *program, const RtHooks *hooks,
                                       uint32_t *action);
 
 /* Runs them again, looking at every float they write. Returns the first action (index + 1) on any
  * rank whose result is not finite, 0 when there is none; then nothing is reported. Collective. */
-int dtm_rt_exec_find_nonfinite(Exec *exec, uint32_t first, uint32_t count, const ExecHooks *hooks,
+int dtm_rt_exec_find_nonfinite(Exec *exec, uint32_t first, uint32_t count, const RtHooks *hooks,
                                uint32_t *action);
 
 #endif

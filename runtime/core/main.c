@@ -7,6 +7,7 @@
 #include "core/cpu.h"
 #include "core/launch.h"
 #include "core/run.h"
+#include "runtime/abi/cuda.h"
 #include "runtime/abi/standard_files.h"
 #include "state/state.h"
 
@@ -100,12 +101,13 @@ static int run_rank(Run *r, RtTrace *trace) {
                             .no_curve = r->options->no_curve,
                             .out = stdout,
                             .err = stderr};
+  const RtCode code = {.kernels = dtm_kernels, .cuda = dtm_cuda, .cuda_size = dtm_cuda_size};
   r->log = dtm_rt_log_open(&setup);
   r->sums = calloc(r->image->output_count + 1, sizeof *r->sums);
   r->parts = calloc(r->image->output_count + 1, sizeof *r->parts);
   int status = !r->log || !r->sums || !r->parts
                    ? dtm_rt_fail(r->comm, RT_DEVICE, "out of memory")
-                   : dtm_rt_exec_open(r->image, dtm_kernels, r->comm, trace, &r->exec);
+                   : dtm_rt_exec_open(r->image, &code, r->comm, trace, &r->exec);
   if (!status) status = run_blocks(r);
   dtm_rt_exec_close(r->exec);
   dtm_rt_log_close(r->log);

@@ -44,10 +44,10 @@ void dtm_rt_parts_close(Run *r) {
   free(r->parts);
 }
 
-bool dtm_rt_parts_take(Run *r, uint32_t output, const void *value) {
+bool dtm_rt_parts_take(Run *r, uint32_t output, int64_t micro, const void *value) {
   if (!comes_in_parts(r, output)) return false;
   size_t bytes = part_bytes(&r->image->type[r->image->output[output].type]);
-  memcpy(r->parts[output] + bytes * (size_t)dtm_rt_exec_step(r->exec)->micro, value, bytes);
+  memcpy(r->parts[output] + bytes * (size_t)micro, value, bytes);
   return true;
 }
 

@@ -41,11 +41,11 @@ static int read_input(void *context, uint32_t source, void *dst) {
   return dtm_rt_data_read(r->data, source, r->epoch, part, dst);
 }
 
-static int take_output(void *context, uint32_t output, const void *value) {
+static int take_output(void *context, uint32_t output, const AbiStep *step, const void *value) {
   Run *r = context;
   const AbiOutput *o = &r->image->output[output];
   const AbiType *type = &r->image->type[o->type];
-  if (dtm_rt_parts_take(r, output, value)) return 0;
+  if (dtm_rt_parts_take(r, output, step->micro, value)) return 0;
   if (o->role == ABI_PRINT) {
     dtm_rt_print_tensor(r->log, abi_text(r->image, o->name), type, value);
     return 0;
@@ -58,8 +58,8 @@ static int take_output(void *context, uint32_t output, const void *value) {
   if (o->role == ABI_LOSS && r->stop_nonfinite && !isfinite(v)) return RUN_NONFINITE;
   bool plain = o->role == ABI_METRIC_SUM ||
                o->role == ABI_METRIC_COUNT; /* masked and counted by the program */
-  r->sums[output].value += plain ? v : v * r->valid;
-  r->sums[output].weight += r->valid;
+  r->sums[output].value += plain ? v : v * (double)step->valid;
+  r->sums[output].weight += (double)step->valid;
   return 0;
 }
 
@@ -76,7 +76,7 @@ static const OutputSum *count_of(const Run *r, uint32_t output) {
 }
 
 /* The loss was not finite. The optimizer has not run yet: the same actions give the same values. */
-static int report_nonfinite(Run *r, const ExecHooks *hooks) {
+static int report_nonfinite(Run *r, const RtHooks *hooks) {
   const AbiProgram *p = run_program(r);
   uint32_t found = 0;
   r->stop_nonfinite = false;
@@ -100,13 +100,13 @@ static int report_nonfinite(Run *r, const ExecHooks *hooks) {
       a->source ? abi_text(r->image, a->source) : "an unknown place");
 }
 
-static int finish(Run *r, int status, const ExecHooks *hooks) {
+static int finish(Run *r, int status, const RtHooks *hooks) {
   if (!status) r->comm->place = (RtPlace){0}; /* what fails between actions is none of them */
   return status == RUN_NONFINITE ? report_nonfinite(r, hooks) : status;
 }
 
 int dtm_rt_run_actions(Run *r, uint32_t first, uint32_t count) {
-  const ExecHooks hooks = {.context = r, .input = read_input, .output = take_output};
+  const RtHooks hooks = {.context = r, .input = read_input, .output = take_output};
   AbiStep *s = dtm_rt_exec_step(r->exec);
   s->seed = r->seed;
   s->valid = (int64_t)r->valid;
@@ -115,7 +115,7 @@ int dtm_rt_run_actions(Run *r, uint32_t first, uint32_t count) {
 }
 
 int dtm_rt_run_batch(Run *r) {
-  const ExecHooks hooks = {.context = r, .input = read_input, .output = take_output};
+  const RtHooks hooks = {.context = r, .input = read_input, .output = take_output};
   const AbiProgram *p = run_program(r);
   if (!p->nstages) return dtm_rt_run_actions(r, 0, p->looped);
   AbiStep *s = dtm_rt_exec_step(r->exec);

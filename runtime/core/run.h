@@ -53,8 +53,8 @@ int dtm_rt_run_batch(Run *r);
 /* Room for those of the current program; free(NULL) when there are none. 0 or the exit code. */
 int dtm_rt_parts_open(Run *r);
 void dtm_rt_parts_close(Run *r);
-/* Whether the output is one; its part of the micro-batch at hand is kept. */
-bool dtm_rt_parts_take(Run *r, uint32_t output, const void *value);
+/* Whether the output is one; its part of the micro-batch is kept. */
+bool dtm_rt_parts_take(Run *r, uint32_t output, int64_t micro, const void *value);
 /* After all micro-batches of a batch, on all ranks: brings the parts to all, and prints. */
 int dtm_rt_parts_print(Run *r);
 

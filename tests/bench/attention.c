@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/attention.h"
-#include "core/matmul.h"
+#include "device/cpu/attention.h"
+#include "device/cpu/matmul.h"
 #include "runtime/abi/number.h"
 #include "table.h"
 

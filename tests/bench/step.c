@@ -52,8 +52,9 @@ static int input(void *context, uint32_t source, void *dst) {
   return 0;
 }
 
-static int output(void *context, uint32_t number, const void *value) {
+static int output(void *context, uint32_t number, const AbiStep *step, const void *value) {
   (void)number;
+  (void)step;
   ((Feed *)context)->loss = (double)*(const float *)value;
   return 0;
 }
@@ -136,9 +137,10 @@ static void bench(bool adam, int64_t hidden, int64_t batch, int threads) {
       mmap(NULL, c.plan->arena_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   madvise(comm.arena, c.plan->arena_size, MADV_HUGEPAGE);
   Exec *exec;
-  if (dtm_rt_exec_open(&im, (AbiKernelFn *const *)jit.kernels, &comm, NULL, &exec)) exit(1);
+  const RtCode code = {.kernels = (AbiKernelFn *const *)jit.kernels};
+  if (dtm_rt_exec_open(&im, &code, &comm, NULL, &exec)) exit(1);
   Feed feed = {.image = &im};
-  const ExecHooks hooks = {.context = &feed, .input = input, .output = output};
+  const RtHooks hooks = {.context = &feed, .input = input, .output = output};
   const AbiProgram *init = &im.program[ABI_PROGRAM_INIT], *train = &im.program[ABI_PROGRAM_TRAIN];
   dtm_rt_exec_run(exec, init->actions, init->nactions, &hooks);
 

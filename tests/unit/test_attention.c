@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/attention_block.h"
+#include "device/cpu/attention_block.h"
 #include "state/safetensors.h"
 #include "runtime/abi/number.h"
 #include "runtime/abi/philox.h"
@@ -19,14 +19,14 @@
 #define LOOPS_WIDE 0
 #define LANES 16
 #define ROWS 8
-#include "core/attention_loops.h"
+#include "device/cpu/attention_loops.h"
 #define LOOPS_NAME(x) wide_f64_##x
 #define LOOPS_MULTIPLY(a, b) (((a)&0xffffffffu) * ((b)&0xffffffffu))
 #define LOOPS_TARGET
 #define LOOPS_WIDE 1
 #define LANES 8
 #define ROWS 8
-#include "core/attention_loops.h"
+#include "device/cpu/attention_loops.h"
 
 /* One whole call: the tensors as numbers, and what comes of them. */
 typedef struct Whole {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/library.h"
+#include "device/cpu/library.h"
 #include "runtime/abi/number.h"
 #include "support/suite.h"
 

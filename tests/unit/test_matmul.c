@@ -4,7 +4,7 @@
 #include <omp.h>
 #include <stdlib.h>
 
-#include "core/matmul.h"
+#include "device/cpu/matmul.h"
 #include "runtime/abi/number.h"
 #include "support/suite.h"
 

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/matmul_packed.h"
+#include "device/cpu/matmul_packed.h"
 #include "runtime/abi/number.h"
 #include "support/suite.h"
 
@@ -15,7 +15,7 @@
 #define LOOPS_TARGET
 #define LANES 16
 #define ROWS 12
-#include "core/matmul_packed_loops.h"
+#include "device/cpu/matmul_packed_loops.h"
 
 static const PackedLoops *loops_of(int set) {
   const PackedLoops *l = dtm_rt_packed_loops(set);

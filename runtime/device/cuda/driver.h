@@ -1,8 +1,8 @@
 /* The entries of the CUDA driver that programs use: types, constants and signatures as the driver's
  * own header has them, and the loader. The project builds without a CUDA toolkit; where one is
  * found a test compiles these declarations beside the toolkit's header
- * (tests/unit/test_cuda_driver_header.c), which is also why what that header defines is left out when it
- * was included before.
+ * (tests/unit/test_cuda_driver_header.c), which is also why what that header defines is left out
+ * when it was included before.
  *
  * Names of types and constants are NVIDIA's. Exported names carry the version of an entry (_v2);
  * all of them are those of a driver for CUDA 12.0 and later. */

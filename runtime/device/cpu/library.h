@@ -7,15 +7,7 @@
 #ifndef DTM_RT_LIBRARY_H
 #define DTM_RT_LIBRARY_H
 
-#include "runtime/abi/abi.h"
-
-typedef struct LibTensor {
-  void *data;
-  uint32_t dtype, rank;
-  int64_t extent[ABI_MAX_DIMS]; /* of the block */
-  int64_t offset[ABI_MAX_DIMS]; /* of its first element in the whole tensor */
-  int64_t shape[ABI_MAX_DIMS];  /* of the whole tensor */
-} LibTensor;
+#include "device/operands.h"
 
 enum { LIB_MAX_TENSORS = 11, LIB_MAX_ARGS = 6 };
 
@@ -27,14 +19,6 @@ typedef struct LibCall {
   int threads;
   const AbiStep *step; /* of the run: seed and step of random numbers */
 } LibCall;
-
-/* An index that is outside the tensor; products of experts: a count, and 1 + the places that are
- * left; same_as: the element of the block that differs, its value here and on the first rank, and
- * how many elements there are. */
-typedef struct LibFault {
-  int64_t index, extent;
-  double mine, first;
-} LibFault;
 
 /* Bytes of scratch memory a call needs. */
 size_t dtm_rt_library_scratch(const LibCall *call);

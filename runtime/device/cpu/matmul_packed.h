@@ -12,7 +12,7 @@
 
 #include <stdbool.h>
 
-#include "core/matmul.h"
+#include "device/cpu/matmul.h"
 
 enum { PACKED_DEPTH = 384, PACKED_HEIGHT = 264 }; /* of a block of the left operand, at most */
 

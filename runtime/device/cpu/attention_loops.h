@@ -11,7 +11,7 @@
  * up in ascending order of its index by one thread.
  */
 
-#include "core/zip.h"
+#include "device/cpu/zip.h"
 
 #if LOOPS_WIDE
 #define T double

@@ -2,7 +2,7 @@
 #ifndef DTM_RT_LIBRARY_EMBEDDING_H
 #define DTM_RT_LIBRARY_EMBEDDING_H
 
-#include "core/library.h"
+#include "device/cpu/library.h"
 
 /* g [*, D], ids [*] -> dweight [V, D]. Ids outside its block are skipped. */
 void dtm_rt_embedding_backward(const LibCall *c, int64_t *scratch, LibFault *fault);

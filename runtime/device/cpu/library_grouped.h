@@ -2,7 +2,7 @@
 #ifndef DTM_RT_LIBRARY_GROUPED_H
 #define DTM_RT_LIBRARY_GROUPED_H
 
-#include "core/library.h"
+#include "device/cpu/library.h"
 
 /* x [B, R, P, I], weight [E, O, I] (reverse: [E, I, O]), counts [B, E] -> y [B, R, P, O]. */
 void dtm_rt_grouped_linear(const LibCall *c, void *scratch, LibFault *fault);

@@ -4,7 +4,7 @@
  * strip just before the strip is used; the lines of the next are fetched meanwhile. What is packed
  * twice by two tasks costs little beside what they compute.
  */
-#include "core/matmul_packed.h"
+#include "device/cpu/matmul_packed.h"
 
 #include <omp.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include <omp.h>
 #include <stdlib.h>
 
-#include "core/matmul.h"
+#include "device/cpu/matmul.h"
 #include "runtime/abi/number.h"
 
 enum { ROWS = 4, COLS = 512 };

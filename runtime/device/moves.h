@@ -33,16 +33,6 @@ typedef struct Moves {
 int dtm_rt_moves_find(const Image *image, const AbiAction *action, int32_t rank, Moves *out);
 void dtm_rt_moves_free(Moves *moves);
 
-/* PULL_ROWS: the boxes of the rows that are used, in moves->trimmed; zeros for the other rows of
- * dst. `used` is this rank's block, of integers of type `dtype`. The number of boxes, or -1 when a
- * number of rows is not in [0, moves->rows]: *bad. */
-int64_t dtm_rt_moves_rows(const Moves *moves, void *dst, const void *used, uint32_t dtype,
-                          int64_t *bad);
-
-/* SLICE, FILL, COPY: dst and src are addresses in the arena. */
-void dtm_rt_moves_local(const Moves *moves, const AbiAction *action, void *dst, const void *src,
-                        int threads);
-
 /* This rank's end of the channel of a POST or TAKE action, whose mesh it is in. 0, or -1 when
  * memory is short. */
 int dtm_rt_channel_find(const Image *image, const AbiAction *action, int32_t rank, RtChannel *out);

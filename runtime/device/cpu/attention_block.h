@@ -6,7 +6,7 @@
 #ifndef DTM_RT_ATTENTION_BLOCK_H
 #define DTM_RT_ATTENTION_BLOCK_H
 
-#include "core/attention.h"
+#include "device/cpu/attention.h"
 
 enum { ATTENTION_QUERIES = 64, ATTENTION_KEYS = 64 };
 

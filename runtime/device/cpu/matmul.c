@@ -12,14 +12,14 @@
  *
  * Tiles are wide rather than tall: oneDNN repacks the right operand in every call.
  */
-#include "core/matmul.h"
+#include "device/cpu/matmul.h"
 
 #include <dnnl.h>
 #include <omp.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "core/matmul_packed.h"
+#include "device/cpu/matmul_packed.h"
 
 enum {
   /* Of a tile, about. oneDNN leaves its packed kernel for one of half the speed when a product is

@@ -1,19 +1,19 @@
 /* The loops of packed products for each instruction set: see matmul_packed_loops.h. */
-#include "core/matmul_packed.h"
+#include "device/cpu/matmul_packed.h"
 #include "runtime/abi/number.h"
 
 #define LOOPS_NAME(x) base_packed_##x
 #define LOOPS_TARGET
 #define LANES 4
 #define ROWS 4
-#include "core/matmul_packed_loops.h"
+#include "device/cpu/matmul_packed_loops.h"
 
 #if defined(__x86_64__)
 #define LOOPS_NAME(x) avx2_packed_##x
 #define LOOPS_TARGET __attribute__((target("avx2,fma")))
 #define LANES 8
 #define ROWS 6
-#include "core/matmul_packed_loops.h"
+#include "device/cpu/matmul_packed_loops.h"
 
 #define LOOPS_NAME(x) avx512_packed_##x
 #if defined(__clang__)
@@ -25,7 +25,7 @@
 #endif
 #define LANES 16
 #define ROWS 12
-#include "core/matmul_packed_loops.h"
+#include "device/cpu/matmul_packed_loops.h"
 #endif
 
 const PackedLoops *dtm_rt_packed_loops(int set) {

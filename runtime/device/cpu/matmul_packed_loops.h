@@ -5,7 +5,7 @@
  *   ROWS           rows of a tile (at most LANES), so that ROWS x 2 vectors of sums stay in
  * registers
  */
-#include "core/zip.h"
+#include "device/cpu/zip.h"
 
 typedef float LOOPS_NAME(V) __attribute__((vector_size(4 * LANES)));
 typedef int32_t LOOPS_NAME(VI) __attribute__((vector_size(4 * LANES)));

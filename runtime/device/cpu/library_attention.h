@@ -3,7 +3,7 @@
 #ifndef DTM_RT_LIBRARY_ATTENTION_H
 #define DTM_RT_LIBRARY_ATTENTION_H
 
-#include "core/library.h"
+#include "device/cpu/library.h"
 
 size_t dtm_rt_library_attention_scratch(const LibCall *c);
 void dtm_rt_library_attention(const LibCall *c, void *scratch);

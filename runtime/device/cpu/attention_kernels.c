@@ -5,7 +5,7 @@
 #include <immintrin.h>
 #endif
 
-#include "core/attention_block.h"
+#include "device/cpu/attention_block.h"
 #include "runtime/abi/number.h"
 #include "runtime/abi/philox.h"
 
@@ -22,7 +22,7 @@
 #define LOOPS_WIDE 0
 #define LANES 4
 #define ROWS 4
-#include "core/attention_loops.h"
+#include "device/cpu/attention_loops.h"
 
 #define LOOPS_NAME(x) base_f64_##x
 #define LOOPS_MULTIPLY(a, b) MULTIPLY_BASE(a, b)
@@ -30,7 +30,7 @@
 #define LOOPS_WIDE 1
 #define LANES 2
 #define ROWS 4
-#include "core/attention_loops.h"
+#include "device/cpu/attention_loops.h"
 
 #if defined(__x86_64__)
 #define TARGET_AVX2 __attribute__((target("avx2,fma")))
@@ -48,7 +48,7 @@
 #define LOOPS_WIDE 0
 #define LANES 8
 #define ROWS 6
-#include "core/attention_loops.h"
+#include "device/cpu/attention_loops.h"
 
 #define LOOPS_NAME(x) avx2_f64_##x
 #define LOOPS_MULTIPLY(a, b) ((U)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
@@ -56,7 +56,7 @@
 #define LOOPS_WIDE 1
 #define LANES 4
 #define ROWS 6
-#include "core/attention_loops.h"
+#include "device/cpu/attention_loops.h"
 
 #define LOOPS_NAME(x) avx512_f32_##x
 #define LOOPS_MULTIPLY(a, b) ((U)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
@@ -64,7 +64,7 @@
 #define LOOPS_WIDE 0
 #define LANES 16
 #define ROWS 8
-#include "core/attention_loops.h"
+#include "device/cpu/attention_loops.h"
 
 #define LOOPS_NAME(x) avx512_f64_##x
 #define LOOPS_MULTIPLY(a, b) ((U)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
@@ -72,7 +72,7 @@
 #define LOOPS_WIDE 1
 #define LANES 8
 #define ROWS 8
-#include "core/attention_loops.h"
+#include "device/cpu/attention_loops.h"
 #endif
 
 const AttentionLoops *dtm_rt_attention_loops(int set, int wide) {

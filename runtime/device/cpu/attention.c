@@ -4,13 +4,13 @@
  * see it, in order, so that dk and dv are summed in one order; where there are few key heads, the
  * queries are cut into parts whose sums are added in the end. Both depend on sizes alone.
  */
-#include "core/attention.h"
+#include "device/cpu/attention.h"
 
 #include <omp.h>
 #include <stddef.h>
 #include <string.h>
 
-#include "core/attention_block.h"
+#include "device/cpu/attention_block.h"
 #include "runtime/abi/number.h"
 
 enum {

@@ -7,7 +7,7 @@
  * counts and sizes alone and each is one thread's, so results do not depend on the number of
  * threads.
  */
-#include "core/library_grouped.h"
+#include "device/cpu/library_grouped.h"
 
 #include <dnnl.h>
 #include <omp.h>

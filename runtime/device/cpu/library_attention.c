@@ -1,9 +1,9 @@
 /* Attention as an operator: see library_attention.h. */
-#include "core/library_attention.h"
+#include "device/cpu/library_attention.h"
 
 #include <string.h>
 
-#include "core/attention.h"
+#include "device/cpu/attention.h"
 
 static double as_number(int64_t bits) {
   double v;

@@ -1,5 +1,5 @@
 /* The gradient of an embedding: see library_embedding.h. */
-#include "core/library_embedding.h"
+#include "device/cpu/library_embedding.h"
 
 #include <string.h>
 

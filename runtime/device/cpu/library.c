@@ -1,12 +1,12 @@
 /* Sorting, running sums, scatter, comparing replicas: see library.h. */
-#include "core/library.h"
+#include "device/cpu/library.h"
 
 #include <omp.h>
 #include <string.h>
 
-#include "core/library_attention.h"
-#include "core/library_embedding.h"
-#include "core/library_grouped.h"
+#include "device/cpu/library_attention.h"
+#include "device/cpu/library_embedding.h"
+#include "device/cpu/library_grouped.h"
 #include "runtime/abi/number.h"
 
 /* A tensor as lines along `dim`: outer * inner of them, elements `inner` apart. */

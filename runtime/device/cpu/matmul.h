@@ -8,21 +8,7 @@
 #ifndef DTM_RT_MATMUL_H
 #define DTM_RT_MATMUL_H
 
-#include "runtime/abi/abi.h"
-
-/* AbiMatmul with its integers evaluated. Extents may be 0: M or N = 0 does nothing, K = 0 gives
- * act(bias) + addend of zeros. */
-typedef struct MatmulShape {
-  uint32_t dtype; /* AbiDType of all buffers */
-  uint32_t nbatch;
-  int64_t batch[ABI_MATMUL_BATCH];
-  int64_t a_batch[ABI_MATMUL_BATCH], b_batch[ABI_MATMUL_BATCH], out_batch[ABI_MATMUL_BATCH];
-  int64_t m, n, k;
-  int64_t a_m, a_k, b_k, b_n, out_m, out_n;
-  uint32_t bias, addend; /* 1 = present */
-  uint32_t in_place;     /* the addend is the output's memory */
-  uint32_t activation;   /* AbiActivation */
-} MatmulShape;
+#include "device/operands.h"
 
 typedef struct Matmul Matmul;
 

@@ -1,0 +1,108 @@
+/* Inside runtime/device/cuda: a GPU as a device (device.h).
+ *
+ * A rank has one GPU, one allocation for its arena (the address of a buffer is dtm_cuda_address)
+ * and two streams: `compute` for everything but collectives, which run on `comm` between two
+ * events. Nothing waits for the GPU within a step but where the outputs of a step are looked at
+ * (staging.c).
+ *
+ * Each kind of action has three functions, in a file of its own: prepare once per action at start
+ * (may allocate, synchronise, load), run (enqueues, and never waits), free.
+ */
+#ifndef DTM_RT_DEVICE_CUDA_H
+#define DTM_RT_DEVICE_CUDA_H
+
+#include "device/cuda/driver.h"
+#include "device/operands.h"
+#include "runtime/abi/cuda.h"
+
+struct CudaBlasLt;
+struct CudaProducts; /* matmul.c: what all products share */
+struct CudaComm;     /* comm.c: communicators, NCCL */
+
+/* What a kernel leaves when it meets data that cannot be: it sets `action` by atomicCAS from 0 and,
+ * where it was the first, the rest. Looked at with the outputs of a step. The same as in
+ * kernels/dtm.cuh. */
+typedef struct CudaFault {
+  uint32_t action; /* number + 1; 0 = none */
+  uint32_t zero;
+  int64_t index, extent; /* as LibFault */
+  double mine, first;
+} CudaFault;
+
+typedef struct CudaStaging CudaStaging; /* staging.c: pinned memory, inputs and outputs under way */
+typedef struct CudaGraphs CudaGraphs;   /* graph.c */
+
+typedef struct CudaDevice {
+  RtDevice base;
+  CudaDriver driver;
+  const CudaDriver *cu; /* &driver */
+  CUcontext context;
+  CUdevice device;
+  int capability; /* 90 */
+  int sms;
+  char name[128];    /* "NVIDIA H200" */
+  AbiCuda code;      /* the blob */
+  CUmodule *modules; /* of the blob; NULL = not loaded yet */
+  CUfunction *functions;
+  CUstream compute, comm;
+  CUdeviceptr arena;
+  CUdeviceptr fault; /* CudaFault */
+  /* Scratch of one action at a time per stream: prepare raises the sizes, the memory is there after
+   * all actions were prepared. */
+  CUdeviceptr scratch, comm_scratch;
+  size_t scratch_bytes, comm_scratch_bytes;
+  void **states;        /* per action: what its prepare made */
+  unsigned char *plain; /* per action: set by prepare where `run` must not be captured in a graph:
+                           it waits, or enqueues something else each time */
+  CudaStaging *staging;
+  CudaGraphs *graphs;
+  struct CudaProducts *products;
+  struct CudaComm *collectives;
+} CudaDevice;
+
+static inline CudaDevice *dtm_cuda_of(RtDevice *d) {
+  return (CudaDevice *)(void *)d;
+}
+/* The block of the micro-batch at hand. */
+static inline CUdeviceptr dtm_cuda_address(const CudaDevice *d, const AbiBuffer *b) {
+  return d->arena + b->offset + dtm_device_slot(&d->base, b);
+}
+static inline const AbiAction *dtm_cuda_action(const CudaDevice *d, uint32_t action) {
+  return &d->base.image->action[action];
+}
+
+/* --- kernels.c: code of the blob */
+/* A function of the blob, its module loaded; NULL with the failure printed. */
+CUfunction dtm_cuda_function(CudaDevice *d, const char *name);
+/* Blocks of `block` threads in a grid of one dim; grid 0 is nothing. `params`: addresses of the
+ * arguments. 0 or the code to exit with. */
+int dtm_cuda_launch(CudaDevice *d, CUstream stream, CUfunction function, unsigned grid,
+                    unsigned block, unsigned shared, void **params, uint32_t action);
+/* Reports that a call of the driver failed: "cannot WHAT: CUDA_ERROR_...", with place and what to
+ * do about it. Returns the code to exit with. */
+int dtm_cuda_failed(CudaDevice *d, CUresult error, const char *what);
+
+/* --- memory.c */
+/* Device memory; `what` it is for, in messages: "the scratch of products". Give it
+ * back with memory_free. */
+int dtm_cuda_alloc(CudaDevice *d, size_t bytes, const char *what, CUdeviceptr *address);
+
+/* --- the kinds of actions. prepare: *state may stay NULL. 0 or the code to exit with. */
+#define CUDA_KIND(kind)                                                                            \
+  int dtm_cuda_##kind##_prepare(CudaDevice *d, uint32_t action, void **state);                     \
+  int dtm_cuda_##kind##_run(CudaDevice *d, uint32_t action, void *state);                          \
+  void dtm_cuda_##kind##_free(CudaDevice *d, void *state);
+CUDA_KIND(kernel)  /* kernels.c: KERNEL */
+CUDA_KIND(matmul)  /* matmul.c: MATMUL */
+CUDA_KIND(library) /* library.c: LIBRARY */
+CUDA_KIND(move)    /* moves.c: what dtm_device_is_move says */
+CUDA_KIND(channel) /* channel.c: POST, TAKE */
+#undef CUDA_KIND
+
+/* --- after all actions were prepared, and at the end (also of a device half opened) */
+int dtm_cuda_matmul_ready(CudaDevice *d);
+void dtm_cuda_matmul_close(CudaDevice *d);
+int dtm_cuda_comm_ready(CudaDevice *d);
+void dtm_cuda_comm_close(CudaDevice *d);
+
+#endif

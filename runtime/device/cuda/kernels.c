@@ -1,0 +1,177 @@
+/* Code of the blob, and the actions of kind KERNEL: see cuda.h and abi/cuda.h. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/errors.h"
+#include "device/cuda/cuda.h"
+
+/* --- failures -----------------------------------------------------------------------------------
+ */
+
+/* What the machine lacks, as against what the program does wrong. */
+static int is_machine(CUresult error) {
+  return error == CUDA_ERROR_OUT_OF_MEMORY || error == CUDA_ERROR_NO_DEVICE ||
+         error == CUDA_ERROR_ECC_UNCORRECTABLE || error == CUDA_ERROR_NO_BINARY_FOR_GPU ||
+         error == CUDA_ERROR_UNSUPPORTED_PTX_VERSION || error == CUDA_ERROR_INVALID_PTX ||
+         error == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH || error == CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* Kernels run behind the calls: what fails now may have been enqueued earlier. */
+static int is_late(CUresult error) {
+  return error == CUDA_ERROR_ILLEGAL_ADDRESS || error == CUDA_ERROR_LAUNCH_FAILED ||
+         error == CUDA_ERROR_ASSERT || error == CUDA_ERROR_ECC_UNCORRECTABLE;
+}
+
+int dtm_cuda_failed(CudaDevice *d, CUresult error, const char *what) {
+  char text[512];
+  dtm_cuda_error_text(d->cu, error, text, sizeof text);
+  return dtm_rt_fail(d->base.comm, is_machine(error) ? RT_DEVICE : RT_INTERNAL,
+                     "cannot %s on GPU %d: %s%s", what, (int)d->device, text,
+                     is_late(error)
+                         ? "\n  a GPU reports such a fault late, so an earlier operation "
+                           "may be its cause; with --trace FILE every operation is waited "
+                           "for, and the one at fault is named"
+                         : "");
+}
+
+/* --- modules ------------------------------------------------------------------------------------
+ */
+
+/* "sm_80, sm_90, compute_90": what a module was compiled for. */
+static void list_images(const CudaDevice *d, uint32_t module, char *text, size_t size) {
+  size_t n = 0;
+  text[0] = 0;
+  for (uint32_t i = 0; i < d->code.header->nimages; i++) {
+    const AbiCudaImage *m = &d->code.images[i];
+    if (m->module != module || n >= size) continue;
+    n += (size_t)snprintf(text + n, size - n, "%s%s_%u", n ? ", " : "",
+                          m->format == ABI_CUDA_PTX ? "compute" : "sm", (unsigned)m->arch);
+  }
+}
+
+static int no_code(CudaDevice *d, uint32_t module) {
+  char have[256];
+  list_images(d, module, have, sizeof have);
+  return dtm_rt_fail(d->base.comm, RT_DEVICE,
+                     "this program has no code for GPU %d, %s (sm_%d): it was compiled for %s\n  "
+                     "compile it again with --target=cuda:sm_%d",
+                     (int)d->device, d->name, d->capability, have, d->capability);
+}
+
+/* The driver translates PTX: what it has to say about that is worth more than the code. */
+static int load_failed(CudaDevice *d, CUresult error, const AbiCudaImage *image, const char *log) {
+  char text[512];
+  dtm_cuda_error_text(d->cu, error, text, sizeof text);
+  const char *remedy =
+      error == CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+          ? "\n  the driver is older than the compiler of the code: install a newer "
+            "driver, or compile the program with an older CUDA toolkit"
+          : "";
+  return dtm_rt_fail(
+      d->base.comm, RT_DEVICE, "cannot load code for %s_%u on GPU %d, %s (sm_%d): %s%s%s%s",
+      image->format == ABI_CUDA_PTX ? "compute" : "sm", (unsigned)image->arch, (int)d->device,
+      d->name, d->capability, text, log[0] ? "\n  " : "", log, remedy);
+}
+
+static int load_module(CudaDevice *d, uint32_t module) {
+  enum { LOG = 4096 };
+  if (d->modules[module]) return 0;
+  const AbiCudaImage *image = abi_cuda_image(&d->code, module, (uint32_t)d->capability);
+  if (!image) return no_code(d, module);
+  char log[LOG] = "";
+  CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  void *values[] = {log, (void *)(uintptr_t)LOG};
+  const unsigned char *bytes = (const unsigned char *)d->code.header + image->offset;
+  CUresult error = d->cu->module_load(&d->modules[module], bytes, 2, options, values);
+  log[LOG - 1] = 0;
+  return error ? load_failed(d, error, image, log) : 0;
+}
+
+/* Function number `f` of the blob. */
+static CUfunction function_at(CudaDevice *d, uint32_t f) {
+  const AbiCudaFunction *record = &d->code.functions[f];
+  const char *name = d->code.strings + record->name;
+  if (d->functions[f]) return d->functions[f];
+  if (load_module(d, record->module)) return NULL;
+  CUresult error = d->cu->module_function(&d->functions[f], d->modules[record->module], name);
+  if (!error) return d->functions[f];
+  d->functions[f] = NULL;
+  dtm_rt_fail(d->base.comm, RT_INTERNAL, "the code for GPUs has no function %s", name);
+  return NULL;
+}
+
+CUfunction dtm_cuda_function(CudaDevice *d, const char *name) {
+  for (uint32_t f = 0; f < d->code.header->nfunctions; f++)
+    if (strcmp(d->code.strings + d->code.functions[f].name, name) == 0) return function_at(d, f);
+  dtm_rt_fail(d->base.comm, RT_INTERNAL, "the code for GPUs has no function %s", name);
+  return NULL;
+}
+
+int dtm_cuda_launch(CudaDevice *d, CUstream stream, CUfunction function, unsigned grid,
+                    unsigned block, unsigned shared, void **params, uint32_t action) {
+  if (grid == 0) return 0;
+  CUresult error = d->cu->launch(function, grid, 1, 1, block, 1, 1, shared, stream, params, NULL);
+  if (!error) return 0;
+  dtm_device_place(&d->base, action);
+  return dtm_cuda_failed(d, error, "launch a kernel");
+}
+
+/* --- generated kernels --------------------------------------------------------------------------
+ */
+
+typedef struct Kernel {
+  CUfunction function;
+  AbiCudaLaunch launch;
+  uint32_t nbuffers;
+  int slotted;
+  void **params;       /* addresses of the arguments */
+  CUdeviceptr *blocks; /* nbuffers arguments; behind them the integers */
+} Kernel;
+
+int dtm_cuda_kernel_prepare(CudaDevice *d, uint32_t action, void **state) {
+  const AbiAction *a = dtm_cuda_action(d, action);
+  const AbiCudaFunction *f = &d->code.functions[a->code];
+  const int64_t *ints = d->base.arg_ints + a->args + 2;
+  size_t n = (size_t)f->nbuffers + f->nints;
+  if (a->code >= d->code.header->nfunctions || f->kind != ABI_CUDA_GENERATED ||
+      f->nbuffers != a->nbuffers || f->nints + 2 != a->nargs)
+    return dtm_rt_fail(d->base.comm, RT_INTERNAL, "the code for GPUs is not that of this program");
+  Kernel *k = calloc(1, sizeof *k);
+  *state = k;
+  if (k) k->params = calloc(n + 2, sizeof *k->params);
+  if (k) k->blocks = calloc(n + 1, sizeof *k->blocks);
+  if (!k || !k->params || !k->blocks) return dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
+  k->function = function_at(d, a->code);
+  if (!k->function) return RT_DEVICE;
+  k->launch = abi_cuda_launch(f, ints, ints[-2]);
+  k->nbuffers = f->nbuffers;
+  for (uint32_t i = 0; i < f->nbuffers; i++) {
+    const AbiBuffer *b = &d->base.image->buffer[a->buffers + i];
+    k->slotted |= b->slots > 1;
+    k->blocks[i] = d->arena + b->offset;
+  }
+  for (uint32_t i = 0; i < f->nints; i++)
+    memcpy(&k->blocks[f->nbuffers + i], &ints[i], sizeof *ints);
+  for (size_t i = 0; i < n; i++) k->params[i] = &k->blocks[i];
+  k->params[n] = &k->launch.tasks;
+  k->params[n + 1] = &k->launch.group;
+  return 0;
+}
+
+int dtm_cuda_kernel_run(CudaDevice *d, uint32_t action, void *state) {
+  Kernel *k = state;
+  const AbiBuffer *b = &d->base.image->buffer[dtm_cuda_action(d, action)->buffers];
+  if (k->slotted)
+    for (uint32_t i = 0; i < k->nbuffers; i++) k->blocks[i] = dtm_cuda_address(d, &b[i]);
+  return dtm_cuda_launch(d, d->compute, k->function, k->launch.grid, ABI_CUDA_BLOCK, 0, k->params,
+                         action);
+}
+
+void dtm_cuda_kernel_free(CudaDevice *d, void *state) {
+  Kernel *k = state;
+  (void)d;
+  if (k) free(k->params);
+  if (k) free(k->blocks);
+  free(k);
+}
