@@ -3,6 +3,7 @@
 
 #include "driver/commands.h"
 #include "driver/pipeline.h"
+#include "report/work.h"
 
 /* Marks the stages of --emit; *last is the latest of them. */
 static bool parse_emit(Compilation *c, const char *list, Stage *last) {
@@ -22,6 +23,13 @@ static bool parse_emit(Compilation *c, const char *list, Stage *last) {
     if (!comma) return true;
     p = comma + 1;
   }
+}
+
+static void print_report(const Compilation *c) {
+  StrBuf report;
+  strbuf_init(&report, &c->session->arena);
+  work_print(&report, c->plan->image, &c->kernels);
+  fwrite(report.text, 1, report.len, stdout);
 }
 
 int command_compile(Session *s) {
@@ -50,6 +58,8 @@ int command_compile(Session *s) {
     last = STAGE_AST;
     if (!parse_emit(&c, emit, &last)) return EXIT_USAGE;
     if (last == STAGE_AST) last = STAGE_GRAPH;
+  } else if (!c.output && option_given(o, OPT_REPORT)) {
+    last = STAGE_PLAN;
   } else if (!c.output) {
     fprintf(stderr, "dtmc: where should the executable go? dtmc %s -o FILE\n", o->operands.data[0]);
     return EXIT_USAGE;
@@ -78,6 +88,7 @@ int command_compile(Session *s) {
     if (!session_may_write(s, to) || !session_write_file(s, to, c.emitted.text, c.emitted.len))
       return EXIT_ERRORS;
   }
+  if (option_given(o, OPT_REPORT) && c.plan) print_report(&c);
   if (option_given(o, OPT_DEPS) &&
       !session_write_deps(s, c.output ? c.output : o->operands.data[0]))
     return EXIT_ERRORS;
