@@ -210,15 +210,9 @@ static void remember_like(Graph *g, uint64_t key, NodeId id, const ValueId *oper
 }
 
 static NodeId add_like(Graph *g, NodeId like, const ValueId *operands, Span span, uint32_t scope) {
-  const Node n = *graph_node(g, like);
-  TensorType results[INFER_MAX_RESULTS];
-  for (uint32_t i = 0; i < n.nresults; i++) results[i] = *value_type(g, n.first_result + i);
-  NodeId id = graph_add(g, n.op, operands, n.noperands, n.attrs, n.nattrs, results, n.nresults,
-                        span, scope);
-  ValueId first = graph_node(g, id)->first_result;
-  for (uint32_t i = 0; i < n.nresults; i++)
-    graph_value(g, first + i)->key = value_key(g, n.first_result + i);
-  return id;
+  const Node *n = graph_node(g, like);
+  for (uint32_t i = 0; i < n->nresults; i++) value_key(g, node_result(n, i));
+  return graph_add_like(g, like, operands, span, scope);
 }
 
 /* The operands as rules want them; of few the room is on the stack. */

@@ -58,6 +58,13 @@ Graph *program_graph(Program *program, BlockKind kind) {
   return b->graph;
 }
 
+/* By fours: graphs grow large, and what is reserved and not used takes no memory. */
+static void make_room(Graph *g, uint32_t nresults) {
+  if (g->nodes.len == g->nodes.cap) VEC_RESERVE(g->arena, &g->nodes, 3 * g->nodes.cap);
+  if (g->values.len + nresults > g->values.cap)
+    VEC_RESERVE(g->arena, &g->values, 3 * g->values.cap);
+}
+
 NodeId graph_add(Graph *g, Op op, const ValueId *operands, uint32_t noperands, const Attr *attrs,
                  uint32_t nattrs, const TensorType *results, uint32_t nresults, Span span,
                  uint32_t scope) {
@@ -86,12 +93,29 @@ NodeId graph_add(Graph *g, Op op, const ValueId *operands, uint32_t noperands, c
     }
   }
   NodeId id = g->nodes.len;
-  /* By fours: graphs grow large, and what is reserved and not used takes no memory. */
-  if (g->nodes.len == g->nodes.cap) VEC_RESERVE(g->arena, &g->nodes, 3 * g->nodes.cap);
-  if (g->values.len == g->values.cap) VEC_RESERVE(g->arena, &g->values, 3 * g->values.cap);
+  make_room(g, nresults);
   VEC_PUSH(g->arena, &g->nodes, n);
   for (uint32_t i = 0; i < nresults; i++)
     VEC_PUSH(g->arena, &g->values, (Value){.type = results[i], .node = id, .index = i});
+  return id;
+}
+
+NodeId graph_add_like(Graph *g, NodeId like, const ValueId *operands, Span span, uint32_t scope) {
+  Node n = *graph_node(g, like);
+  ValueId from = n.first_result;
+  n.operands = ARENA_ARRAY(g->arena, ValueId, n.noperands);
+  if (n.noperands) memcpy(n.operands, operands, n.noperands * sizeof *operands);
+  n.first_result = g->values.len;
+  n.span = span;
+  n.scope = scope;
+  make_room(g, n.nresults);
+  NodeId id = g->nodes.len;
+  VEC_PUSH(g->arena, &g->nodes, n);
+  for (uint32_t i = 0; i < n.nresults; i++) {
+    const Value *v = graph_value(g, from + i);
+    g->values.data[g->values.len++] =
+        (Value){.type = v->type, .key = v->key, .node = id, .index = i};
+  }
   return id;
 }
 

@@ -1,7 +1,7 @@
 /* Calls: functions, methods, module instances, operators, method-call sugar. See elab.h. */
 #include <string.h>
 
-#include "sema/elab.h"
+#include "sema/replay.h"
 
 /* Runs a body with bound parameters; `what` names it. */
 static Val call_body(Sema *s, const char *what, const char *path, const ParamList *params,
@@ -254,6 +254,7 @@ static Val call_body(Sema *s, const char *what, const char *path, const ParamLis
   s->at.expected = NULL;
   s->at.allow_partial = false;
   s->at.auto_block = NULL; /* it holds for its own code, not for what it calls */
+  s->at.operand = (Span){0};
   if (s->at.graph) s->at.scope = graph_add_scope(s->at.graph, saved.scope, path, what, place);
   Env frame = env_child(s, outer);
   frame.is_body = true;
@@ -296,7 +297,7 @@ static Call call_with(Sema *s, const Call *call, Val v, const char *name) {
   return next;
 }
 
-static Val call_instance(Sema *s, Instance *inst, const Call *call) {
+static Val call_forward(Sema *s, Instance *inst, const Call *call) {
   const Method *before = instance_method(s, inst, s->known.redistribute_input);
   const Method *forward = instance_method(s, inst, s->known.forward);
   const Method *after = instance_method(s, inst, s->known.redistribute_output);
@@ -331,4 +332,13 @@ static Val call_instance(Sema *s, Instance *inst, const Call *call) {
   last.nargs = n;
   last.name = after->what;
   return call_method(s, after, &last);
+}
+
+static Val call_instance(Sema *s, Instance *inst, const Call *call) {
+  Val v;
+  Recording *record;
+  if (replay_call(s, inst, call, &v, &record)) return v;
+  v = call_forward(s, inst, call);
+  replay_keep(s, record, v);
+  return v;
 }

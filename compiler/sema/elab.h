@@ -42,6 +42,7 @@ typedef struct Binding {
   Val value;
   Span span;
   bool used;
+  bool leads;     /* a name of a file: to instances or variables */
   LazyState lazy; /* top-level config and let: evaluated on first use */
   const Expr *expr;
   const ConfigItem *config; /* entry this comes from */
@@ -86,6 +87,11 @@ typedef struct Level {
   Env env;
 } Level;
 
+/* When a walk over what two calls see came by (twins.c). */
+typedef struct Seen {
+  uint32_t stamp, index;
+} Seen;
+
 struct Instance {
   const char *path; /* "layers.3.mlp"; "" = the model itself */
   const Mesh *mesh;
@@ -93,6 +99,7 @@ struct Instance {
   VEC(const Stmt *) renames; /* applied when all its parameters are declared */
   Span span;
   bool failed; /* an assertion of its body: its methods give nothing, as they would fail after it */
+  Seen seen[2];
 };
 
 struct Method {
@@ -112,10 +119,19 @@ typedef struct Chain {
   Span call;
 } Chain;
 
+/* A random instance number that was given out. */
+typedef struct Draw {
+  const char *path;
+  int64_t number;
+} Draw;
+
 /* What a graph holds once: variable -> its READ; (dtype, value, mesh) -> its CONST; random instance
  * numbers that are taken. */
 typedef struct GraphCache {
   IdMap reads, consts, instances;
+  VEC(Draw) draws;
+  IdMap recorded; /* place of a call and what is called -> index of the last recording (replay.h) */
+  VEC(struct Recording *) recordings;
 } GraphCache;
 
 /* `store` as evaluated: names of mesh dims, outer first. */
@@ -154,6 +170,7 @@ typedef struct KnownNames {
 typedef struct VarInfo {
   uint32_t block;   /* State.block that declared it */
   bool own_storage; /* its line, or one of a module around it, says how it is kept */
+  Seen seen[2];
 } VarInfo;
 
 struct Sema {
@@ -187,7 +204,10 @@ struct Sema {
   NameMap models;          /* of train, for eval and infer: name -> Binding */
   struct PlanCache *plans; /* prices of auto */
   VEC(struct EscapeUse) escapes;
-  uint32_t lost;     /* parameters and modules that a fault kept from being declared */
+  uint32_t lost;         /* parameters and modules that a fault kept from being declared */
+  uint32_t unrepeatable; /* times that code did what a copy of its nodes would leave out, or cannot
+                          * tell: an escape, a name of a file that leads to instances */
+  struct Twins *twins;
   const char *asked; /* what `explain` has a function called for: its parameters, no value */
 };
 
@@ -358,6 +378,9 @@ ValueId emit_typed(Sema *s, Op op, const Attr *attrs, uint32_t nattrs, const Ten
                    Span span);
 void emit_output(Sema *s, ValueId v, const char *name, const char *role, Span span);
 ValueId emit_const(Sema *s, DType dtype, double value, const Mesh *mesh, Span span);
+/* What is there already; 0 = not yet. */
+ValueId const_made(const GraphCache *cache, DType dtype, double value, const Mesh *mesh);
+ValueId read_made(const GraphCache *cache, uint32_t var);
 /* A number that is on no mesh yet, as one that all ranks of `mesh` have; others as they are. */
 ValueId emit_on_mesh(Sema *s, ValueId x, const Mesh *mesh, Span span);
 /* A literal as a constant of this element type; false after a report when it has no such value. */
@@ -372,6 +395,7 @@ bool apply_layout(Sema *s, Val v, Span span, TensorType *t);
 Val emit_reshape(Sema *s, ValueId x, const int64_t *shape, uint32_t rank, Span span);
 /* A number that is the same on every mesh: from the path and a count within it. */
 int64_t next_instance(Sema *s);
+int64_t instance_at(Sema *s, const char *path);
 void begin_graph(Sema *s, Graph *g, GraphCache *cache);
 /* In a region: a value that is a tensor of outside (a variable, or found beyond the region's scope)
  * enters, or is refused; others are given back. */
@@ -439,6 +463,8 @@ typedef struct Samples Samples;
 SampleKind samples_of(Samples *w, ValueId v);
 /* The dim that holds the samples in order, -1 where none does; false where samples are mixed. */
 bool samples_along(Samples *w, ValueId v, int *dim);
+/* Extents of values of the graph at hand may be in parts. */
+bool samples_count(const Sema *s);
 /* Where the first value behind `v` that mixes samples is made; no file where `v` alone does. */
 Span samples_mixed_at(Samples *w, ValueId v);
 

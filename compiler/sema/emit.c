@@ -140,13 +140,27 @@ void emit_output(Sema *s, ValueId v, const char *name, const char *role, Span sp
   graph_add(s->at.graph, OP_OUTPUT, &v, 1, attrs, 2, NULL, 0, span, s->at.scope);
 }
 
-ValueId emit_const(Sema *s, DType dtype, double value, const Mesh *mesh, Span span) {
+static uint64_t const_key(DType dtype, double value, const Mesh *mesh) {
   struct {
     double value;
     const Mesh *mesh;
     uint64_t dtype;
   } id = {value, mesh, dtype};
-  uint64_t key = hash_bytes(&id, sizeof id, 7);
+  return hash_bytes(&id, sizeof id, 7);
+}
+
+ValueId const_made(const GraphCache *cache, DType dtype, double value, const Mesh *mesh) {
+  ValueId have;
+  return id_map_get(&cache->consts, const_key(dtype, value, mesh), &have) ? have : 0;
+}
+
+ValueId read_made(const GraphCache *cache, uint32_t var) {
+  ValueId have;
+  return id_map_get(&cache->reads, var, &have) ? have : 0;
+}
+
+ValueId emit_const(Sema *s, DType dtype, double value, const Mesh *mesh, Span span) {
+  uint64_t key = const_key(dtype, value, mesh);
   uint32_t have;
   if (id_map_get(&s->at.cache->consts, key, &have)) return have;
   TensorType t = {.dtype = dtype, .mesh = mesh};
@@ -251,13 +265,17 @@ Val emit_reshape(Sema *s, ValueId x, const int64_t *shape, uint32_t rank, Span s
 
 int64_t next_instance(Sema *s) {
   if (!s->at.cache) return 0; /* no graph: emit says so */
+  return instance_at(s, s->at.path ? s->at.path : "");
+}
+
+int64_t instance_at(Sema *s, const char *path) {
   /* 31 bits of a hash of where it stands, so that code elsewhere does not change it; the next free
    * one where two would agree. */
-  const char *path = s->at.path ? s->at.path : "";
   uint64_t key = hash_stable(path, strlen(path), 11) & 0x7fffffff;
   uint32_t taken;
   while (id_map_get(&s->at.cache->instances, key, &taken)) key = (key + 1) & 0x7fffffff;
   id_map_put(s->arena, &s->at.cache->instances, key, 1);
+  VEC_PUSH(s->arena, &s->at.cache->draws, (Draw){path, (int64_t)key});
   return (int64_t)key;
 }
 

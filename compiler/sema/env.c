@@ -118,10 +118,18 @@ const char *env_nearest(Sema *s, const Env *env, const char *name) {
   return near;
 }
 
+static bool leads_to_instances(Val v) {
+  if (v.kind == VAL_INSTANCE || v.kind == VAL_VAR || v.kind == VAL_METHOD) return true;
+  for (uint32_t i = 0; v.kind == VAL_LIST && i < v.as.list->len; i++)
+    if (leads_to_instances(v.as.list->data[i])) return true;
+  return false;
+}
+
 /* The value of a binding; top-level config and let are evaluated when first asked for. */
 Val binding_value(Sema *s, SourceUnit *file, Binding *b, const char *name) {
   switch (b->lazy) {
   case LAZY_DONE:
+    s->unrepeatable += b->leads;
     return b->value;
   case LAZY_RUNNING:
     sema_error(s, DIAG_CYCLE, b->span, "%s is defined by itself", name);
@@ -144,6 +152,8 @@ Val binding_value(Sema *s, SourceUnit *file, Binding *b, const char *name) {
   s->at = saved;
   if (b->lazy == LAZY_RUNNING) b->value = v;
   b->lazy = LAZY_DONE;
+  b->leads = leads_to_instances(b->value);
+  s->unrepeatable += b->leads;
   return b->value;
 }
 

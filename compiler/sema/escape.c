@@ -4,6 +4,7 @@
 #include <string.h>
 
 void escape_count(Sema *s, DiagCode code, const char *what, Span span, const char *did) {
+  s->unrepeatable++;
   for (uint32_t i = 0; i < s->escapes.len; i++) {
     EscapeUse *u = &s->escapes.data[i];
     if (memcmp(&u->span, &span, sizeof span) != 0 || strcmp(u->did, did) != 0) continue;

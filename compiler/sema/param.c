@@ -131,7 +131,7 @@ void declare_param(Sema *s, Env *env, Instance *inst, Level *level, const Stmt *
     if (!shared(s, &var, &index)) {
       index = s->program->vars.len;
       VEC_PUSH(s->arena, &s->program->vars, var);
-      VEC_PUSH(s->arena, &s->var_info, (VarInfo){s->at.block, own_storage});
+      VEC_PUSH(s->arena, &s->var_info, (VarInfo){.block = s->at.block, .own_storage = own_storage});
       name_map_put(s->arena, &s->var_names, var.name, (void *)(uintptr_t)(index + 1));
       initialise(s, env, stmt, index);
     }

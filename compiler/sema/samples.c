@@ -180,15 +180,19 @@ bool samples_along(Samples *w, ValueId v, int *dim) {
   return p.kind == PLACE_SHARD;
 }
 
+bool samples_count(const Sema *s) {
+  const RunBlock *b = s->block;
+  return b && b->kind == BLOCK_TRAIN && b->out->settings.microbatches > 1 && b->out->data.len &&
+         s->at.graph == b->out->graph;
+}
+
 Val val_extent(Sema *s, Val tensor, uint32_t d) {
   Val extent = val_int(tensor_type(s, tensor)->shape[d]);
-  const RunBlock *b = s->block;
-  bool cut = b && b->kind == BLOCK_TRAIN && b->out->settings.microbatches > 1 && b->out->data.len;
   int dim;
-  if (!cut || tensor.kind != VAL_TENSOR || s->at.graph != b->out->graph ||
+  if (tensor.kind != VAL_TENSOR || !samples_count(s) ||
       !samples_along(block_samples(s, s->block), tensor.as.tensor, &dim) || dim != (int)d)
     return extent;
-  return val_in_parts(extent, val_int(extent.as.i * b->out->settings.microbatches));
+  return val_in_parts(extent, val_int(extent.as.i * s->block->out->settings.microbatches));
 }
 
 Span samples_mixed_at(Samples *w, ValueId v) {
