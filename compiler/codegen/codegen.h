@@ -13,8 +13,9 @@ typedef struct CodegenOptions {
 
 typedef enum CodegenOutput { CODEGEN_OBJECT = 1, CODEGEN_LLVM, CODEGEN_ASM } CodegenOutput;
 
-/* Constant bytes the object exports: `dtm_image` and its size `dtm_image_size` (u64), code for a GPU
- * (runtime/abi/cuda.h) as `dtm_cuda` and `dtm_cuda_size`, 0 when there is none. */
+/* Constant bytes the object exports: `dtm_image` and its size `dtm_image_size` (u64), code for a
+ * GPU (runtime/abi/cuda.h) as `dtm_cuda` and `dtm_cuda_size`, 0 when there is none;
+ * `dtm_open_device` is the device it is for (runtime/device/device.h). */
 typedef struct CodegenImage {
   const void *data;
   size_t size;

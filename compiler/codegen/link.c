@@ -156,6 +156,7 @@ static bool run_link(Arena *arena, const char *const *driver, uint32_t ndriver, 
   uint32_t n = 0;
   for (uint32_t i = 0; i < ndriver; i++) argv[n++] = driver[i];
   argv[n++] = "-Wl,--allow-shlib-undefined";
+  argv[n++] = "-Wl,--as-needed"; /* oneDNN is for the processor only */
   if (ndriver == 1 && find_program(arena, "ld.lld")) argv[n++] = "-fuse-ld=lld"; /* the fastest */
   argv[n++] = "-o";
   argv[n++] = w->executable;

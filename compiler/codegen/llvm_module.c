@@ -156,6 +156,8 @@ static void emit_tables(Emitter *e, const Work *w, const char *features) {
   if (!w->image) return;
   export_bytes(e, "dtm_image", "dtm_image_size", w->image->data, w->image->size);
   export_bytes(e, "dtm_cuda", "dtm_cuda_size", w->image->cuda, w->image->cuda_size);
+  const char *device = w->image->cuda_size ? "dtm_cuda_open" : "dtm_cpu_open";
+  export(e, "dtm_open_device", LLVMAddGlobal(e->module, ptr, device)); /* an address, no more */
 }
 
 /* Enough to clean up what the emitter leaves: stack slots to registers, equal subexpressions,

@@ -66,7 +66,7 @@ int dtm_rt_exec_open(const Image *image, const RtCode *code, RtComm *comm, RtTra
   int status = find_integers(x);
   const RtDevice found = {
       .image = image, .comm = comm, .syms = x->syms, .arg_ints = x->arg_ints, .skip = x->skip};
-  if (!status) status = (code->cuda_size ? dtm_cuda_open : dtm_cpu_open)(&found, code, &x->device);
+  if (!status) status = code->open(&found, code, &x->device);
   for (uint32_t i = 0; i < image->action_count && !status; i++)
     if (!x->skip[i]) status = x->device->ops->prepare(x->device, i);
   return status ? status : x->device->ops->ready(x->device);

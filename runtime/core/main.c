@@ -101,7 +101,10 @@ static int run_rank(Run *r, RtTrace *trace) {
                             .no_curve = r->options->no_curve,
                             .out = stdout,
                             .err = stderr};
-  const RtCode code = {.kernels = dtm_kernels, .cuda = dtm_cuda, .cuda_size = dtm_cuda_size};
+  const RtCode code = {.open = dtm_open_device,
+                       .kernels = dtm_kernels,
+                       .cuda = dtm_cuda,
+                       .cuda_size = dtm_cuda_size};
   r->log = dtm_rt_log_open(&setup);
   r->sums = calloc(r->image->output_count + 1, sizeof *r->sums);
   r->parts = calloc(r->image->output_count + 1, sizeof *r->parts);

@@ -74,15 +74,22 @@ static inline int dtm_device_is_move(uint32_t kind) {
          kind == ABI_REDUCE_SCATTER || kind == ABI_SLICE || kind == ABI_FILL || kind == ABI_COPY;
 }
 
+typedef struct RtCode RtCode;
+typedef int RtDeviceOpen(const RtDevice *found, const RtCode *code, RtDevice **device);
+
 /* The kernels of a program, as its object file exports them. */
-typedef struct RtCode {
+struct RtCode {
+  RtDeviceOpen *open;          /* the device they are for */
   AbiKernelFn *const *kernels; /* for the processor */
   const unsigned char *cuda;   /* for GPUs (abi/cuda.h); such a program when cuda_size > 0 */
   size_t cuda_size;
-} RtCode;
+};
 
 /* Each sets *device, also when it fails; `found` has what the executor found. */
-int dtm_cpu_open(const RtDevice *found, const RtCode *code, RtDevice **device);
-int dtm_cuda_open(const RtDevice *found, const RtCode *code, RtDevice **device);
+RtDeviceOpen dtm_cpu_open, dtm_cuda_open;
+
+/* The object file names the one its code is for, so that the linker leaves out the other and what
+ * that needs: a program for GPUs holds no oneDNN, one for the processor nothing of CUDA. */
+extern RtDeviceOpen *const dtm_open_device;
 
 #endif

@@ -137,7 +137,7 @@ static void bench(bool adam, int64_t hidden, int64_t batch, int threads) {
       mmap(NULL, c.plan->arena_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   madvise(comm.arena, c.plan->arena_size, MADV_HUGEPAGE);
   Exec *exec;
-  const RtCode code = {.kernels = (AbiKernelFn *const *)jit.kernels};
+  const RtCode code = {.open = dtm_cpu_open, .kernels = (AbiKernelFn *const *)jit.kernels};
   if (dtm_rt_exec_open(&im, &code, &comm, NULL, &exec)) exit(1);
   Feed feed = {.image = &im};
   const RtHooks hooks = {.context = &feed, .input = input, .output = output};

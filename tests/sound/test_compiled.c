@@ -235,7 +235,7 @@ static void run_ranks(Batch *b, const Plan *plan, AbiKernelFn *const *kernels) {
                    .threads = 2,
                    .arena = arenas[pos],
                    .arena_size = size};
-    const RtCode code = {.kernels = kernels};
+    const RtCode code = {.open = dtm_cpu_open, .kernels = kernels};
     Exec *exec;
     ck_assert_int_eq(dtm_rt_exec_open(&im, &code, &comm, NULL, &exec), 0);
     *dtm_rt_exec_step(exec) = (AbiStep){.seed = SEED, .step = STEP};
