@@ -117,6 +117,15 @@ typedef struct RtCommOps {
   void (*destroy)(RtComm *c, int status);
 } RtCommOps;
 
+/* The memory of a device that holds what the arena holds otherwise. The arena is then a mirror of
+ * the variables: those that a file is written from or read into are brought here and back.
+ * `address`: of the mirror. 0 or the code to exit with. */
+typedef struct RtMirror {
+  void *context;
+  int (*fetch)(void *context, size_t offset, size_t bytes, void *address);
+  int (*flush)(void *context, size_t offset, size_t bytes, const void *address);
+} RtMirror;
+
 struct RtComm {
   const RtCommOps *ops;
   int32_t rank, world;
@@ -126,10 +135,17 @@ struct RtComm {
   size_t arena_size;
   double deadline; /* seconds a peer may go without a sign of life */
   RtPlace place;
+  const RtMirror *mirror; /* NULL: the arena is the memory that actions work on */
 };
 
 /* Says what this rank does from now on; call it before every action. About 50 ns. */
 void dtm_rt_comm_place(RtComm *c, RtPlace place);
+/* Brings `bytes` at `offset` of the arena here before the host reads them (fetch), back after it
+ * has written them (flush), and gives back the memory of the mirror (release). Nothing to do
+ * without one. 0 or the code to exit with. */
+int dtm_rt_comm_fetch(RtComm *c, size_t offset, size_t bytes);
+int dtm_rt_comm_flush(RtComm *c, size_t offset, size_t bytes);
+void dtm_rt_comm_release(RtComm *c, size_t offset, size_t bytes);
 /* A sign of life inside one long action (saving, reading). */
 void dtm_rt_comm_tick(RtComm *c);
 

@@ -85,6 +85,16 @@ AbiStep *dtm_rt_exec_step(Exec *x) {
   return x->device->step;
 }
 
+int dtm_rt_exec_sync(Exec *x) {
+  return x->device->ops->sync(x->device);
+}
+
+bool dtm_rt_exec_describe(Exec *x, char *text, size_t size) {
+  if (!x->device->ops->describe) return false;
+  x->device->ops->describe(x->device, text, size);
+  return true;
+}
+
 /* --- running -------------------------------------------------------------------------------------
  */
 
@@ -104,6 +114,7 @@ static int run_one(Exec *x, uint32_t i, const RtHooks *hooks) {
   const AbiAction *a = &x->image->action[i];
   uint64_t begin = dtm_rt_trace_now();
   int status = d->ops->run(d, i, hooks);
+  if (!status) status = d->ops->sync(d);
   dtm_rt_trace_event(x->trace, abi_text(x->image, a->name), category(a->kind),
                      abi_text(x->image, a->source), d->step->step + 1, begin, dtm_rt_trace_now());
   return status;

@@ -21,6 +21,11 @@ void dtm_rt_exec_close(Exec *exec);
 /* The block of integers that kernels read; set it before a run. */
 AbiStep *dtm_rt_exec_step(Exec *exec);
 
+/* Waits for all that was run, and reports what was wrong with it. */
+int dtm_rt_exec_sync(Exec *exec);
+/* What the device is and what the program takes of it, in one line; false: nothing to say. */
+bool dtm_rt_exec_describe(Exec *exec, char *text, size_t size);
+
 /* Actions [first, first + count) of the image's table. */
 int dtm_rt_exec_run(Exec *exec, uint32_t first, uint32_t count, const RtHooks *hooks);
 

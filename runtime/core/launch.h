@@ -14,6 +14,7 @@
 typedef struct RtLaunch {
   int32_t world;      /* ranks the program was compiled for */
   size_t arena_size;  /* bytes per rank */
+  bool mirror;        /* the arena is that of a GPU, and what is mapped here a mirror (comm.h) */
   uint64_t plan_hash; /* of the action table: ranks must run the same program */
   const RtOptions *options;
   char **argv; /* of main, for a start in another environment (waiting.h); may be NULL */

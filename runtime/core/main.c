@@ -111,7 +111,11 @@ static int run_rank(Run *r, RtTrace *trace) {
   int status = !r->log || !r->sums || !r->parts
                    ? dtm_rt_fail(r->comm, RT_DEVICE, "out of memory")
                    : dtm_rt_exec_open(r->image, &code, r->comm, trace, &r->exec);
+  char device[512];
+  if (!status && dtm_rt_exec_describe(r->exec, device, sizeof device))
+    dtm_rt_log_line(r->log, "%s", device);
   if (!status) status = run_blocks(r);
+  if (!status) status = dtm_rt_exec_sync(r->exec);
   dtm_rt_exec_close(r->exec);
   dtm_rt_log_close(r->log);
   free(r->sums);
@@ -138,7 +142,7 @@ int main(int argc, char **argv) {
   if (status == RT_OK && (fflush(stdout) != 0 || ferror(stdout)))
     status = dtm_rt_fail(NULL, RT_BAD_DATA, "standard output could not be written");
   if (status >= 0) return status;
-  wrong = dtm_rt_cpu_lacks(dtm_cpu_features);
+  wrong = dtm_cuda_size ? NULL : dtm_rt_cpu_lacks(dtm_cpu_features);
   if (wrong)
     return dtm_rt_fail(NULL, RT_DEVICE,
                        "this machine's processor lacks %s, which the program was compiled for; "
@@ -146,7 +150,9 @@ int main(int argc, char **argv) {
                        wrong);
   Run run = {.image = &image, .options = &options, .seed = options.seed};
   const RtLaunch launch = {.world = info.world,
-                           .arena_size = image.header->arena_size,
+                           .arena_size = dtm_cuda_size ? image.header->persistent_size
+                                                       : image.header->arena_size,
+                           .mirror = dtm_cuda_size > 0,
                            .plan_hash = image.header->hash,
                            .options = &options,
                            .argv = argv};

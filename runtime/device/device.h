@@ -43,6 +43,10 @@ typedef struct RtDeviceOps {
                   uint32_t *done);
   /* The end of a walk: outputs that are still under way are handed out. */
   int (*finish)(RtDevice *d, const RtHooks *hooks);
+  /* Waits for all that was run, and reports what was wrong with it. */
+  int (*sync)(RtDevice *d);
+  /* What it is and how much of its memory the program takes, in one line; NULL: nothing to say. */
+  void (*describe)(RtDevice *d, char *text, size_t size);
   /* `bytes` at arena offset `offset` as they are after all that was run, in host memory, until the
    * next call. */
   int (*view)(RtDevice *d, uint64_t offset, size_t bytes, const void **data);

@@ -253,6 +253,14 @@ static int check_content(RtComm *comm, const Names *names) {
   return status;
 }
 
+static int load_variable(RtComm *comm, const VarBlock *b, const StStore *store, const StTensor *t) {
+  size_t bytes = (size_t)dtm_rt_var_count(b) * abi_dtype_bytes(b->type->dtype);
+  load_block(comm, b, store, t);
+  int status = dtm_rt_comm_flush(comm, b->var->offset, bytes);
+  dtm_rt_comm_release(comm, b->var->offset, bytes);
+  return status;
+}
+
 int dtm_rt_load_vars(RtComm *comm, const Image *image, const LoadSetup *setup,
                      const StStore *store) {
   Names names = {.image = image, .setup = setup, .store = store};
@@ -270,7 +278,7 @@ int dtm_rt_load_vars(RtComm *comm, const Image *image, const LoadSetup *setup,
       if (pass == 0)
         status = check_tensor(comm, image, v, t, setup->path);
       else if (b.present)
-        load_block(comm, &b, store, t);
+        status = load_variable(comm, &b, store, t);
       dtm_rt_comm_tick(comm);
     }
   }

@@ -75,6 +75,7 @@ static int32_t partial_group(const Image *image, const VarBlock *b, uint8_t op, 
  * in the form that loading gives. */
 static int reduce_partial(Save *s, const VarBlock *b) {
   int64_t n = dtm_rt_var_count(b), neutral;
+  size_t bytes = (size_t)n * abi_dtype_bytes(b->type->dtype);
   int32_t *group = malloc((size_t)b->mesh->nranks * sizeof *group);
   if (!group) return dtm_rt_fail(s->comm, RT_DEVICE, "out of memory");
   bool reduced = false;
@@ -82,7 +83,9 @@ static int reduce_partial(Save *s, const VarBlock *b) {
   for (uint8_t op = ABI_SUM; op <= ABI_XOR && !status; op++) {
     int32_t ngroup = partial_group(s->image, b, op, group);
     if (ngroup < 2) continue;
+    if (!reduced) status = dtm_rt_comm_fetch(s->comm, b->var->offset, bytes);
     reduced = true;
+    if (status) break;
     status = s->comm->ops->all_reduce(s->comm, b->var->offset, b->var->offset, (size_t)n,
                                       (int)b->type->dtype, op, group, ngroup);
   }
@@ -94,6 +97,7 @@ static int reduce_partial(Save *s, const VarBlock *b) {
       else
         abi_store_int(s->comm->arena + b->var->offset, b->type->dtype, i, neutral);
     }
+  if (!status && reduced) status = dtm_rt_comm_flush(s->comm, b->var->offset, bytes);
   return status;
 }
 
@@ -152,10 +156,14 @@ static int write_blocks(Save *s) {
     const StEntry *e = &s->entries[entry++];
     dtm_rt_var_block(s->image, i, s->comm->rank, &b);
     if (!b.present || !b.owner) continue;
+    size_t bytes = (size_t)dtm_rt_var_count(&b) * abi_dtype_bytes(b.type->dtype);
+    status = dtm_rt_comm_fetch(s->comm, b.var->offset, bytes);
+    if (status) break;
     WriteRun w = {s->fd, s->comm->arena + b.var->offset, abi_dtype_bytes(b.type->dtype), e->begin,
                   0};
     if (dtm_rt_var_runs(&b, write_run, &w)) status = fail_write(s, "cannot write");
     *sum = w.sum;
+    dtm_rt_comm_release(s->comm, b.var->offset, bytes);
     dtm_rt_comm_tick(s->comm);
   }
   if (!status && fsync(s->fd) != 0) status = fail_write(s, "cannot write");

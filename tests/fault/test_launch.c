@@ -68,7 +68,10 @@ static void job_main(const JobSetup *s, int report, RtTransport transport) {
     options.world = s->world;
     options.job = s->job;
   }
-  RtLaunch launch = {s->world, s->arena_size ? s->arena_size : 1 << 20, s->plan_hash, &options, NULL};
+  RtLaunch launch = {.world = s->world,
+                     .arena_size = s->arena_size ? s->arena_size : 1 << 20,
+                     .plan_hash = s->plan_hash,
+                     .options = &options};
   RtComm *c;
   int status = dtm_rt_launch(&launch, &c);
   if (!c) {

@@ -276,6 +276,11 @@ static int cpu_finish(RtDevice *d, const RtHooks *hooks) {
   return 0;
 }
 
+static int cpu_sync(RtDevice *d) {
+  (void)d;
+  return 0;
+}
+
 static int cpu_view(RtDevice *d, uint64_t offset, size_t bytes, const void **data) {
   (void)bytes;
   *data = d->comm->arena + offset;
@@ -288,6 +293,7 @@ static const RtDeviceOps cpu_ops = {.name = "cpu",
                                     .set_step = cpu_set_step,
                                     .run = cpu_run,
                                     .finish = cpu_finish,
+                                    .sync = cpu_sync,
                                     .view = cpu_view,
                                     .close = cpu_close};
 

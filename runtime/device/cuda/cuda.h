@@ -56,6 +56,10 @@ typedef struct CudaDevice {
                            it waits, or enqueues something else each time */
   CudaStaging *staging;
   CudaGraphs *graphs;
+  AbiStep step; /* base.step */
+  RtMirror mirror;
+  void *view; /* what cuda_view handed out */
+  size_t view_bytes;
   struct CudaProducts *products;
   struct CudaComm *collectives;
 } CudaDevice;
@@ -86,6 +90,15 @@ int dtm_cuda_failed(CudaDevice *d, CUresult error, const char *what);
 /* Device memory; `what` it is for, in messages: "the scratch of products". Give it
  * back with memory_free. */
 int dtm_cuda_alloc(CudaDevice *d, size_t bytes, const char *what, CUdeviceptr *address);
+
+/* Checks that the program fits, reserves its memory and clears it. */
+int dtm_cuda_memory_open(CudaDevice *d);
+void dtm_cuda_memory_close(CudaDevice *d);
+/* "1.234 GiB (parameters 0.5, ...)": what this rank needs. */
+void dtm_cuda_memory_text(const CudaDevice *d, char *text, size_t size);
+
+/* --- open.c: enqueues one action */
+int dtm_cuda_run(CudaDevice *d, uint32_t action, const RtHooks *hooks);
 
 /* --- the kinds of actions. prepare: *state may stay NULL. 0 or the code to exit with. */
 #define CUDA_KIND(kind)                                                                            \

@@ -1,0 +1,114 @@
+/* CUDA graphs of stretches of actions: see graph.h. */
+#include "device/cuda/graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/errors.h"
+
+typedef struct Stretch {
+  uint32_t count; /* actions; 0: none begins here */
+  uint32_t runs;  /* so far */
+  CUgraphExec graph;
+} Stretch;
+
+struct CudaGraphs {
+  Stretch *at; /* per action */
+};
+
+static int can_capture(const CudaDevice *d, uint32_t action) {
+  const AbiAction *a = dtm_cuda_action(d, action);
+  return d->base.skip[action] || !(a->kind == ABI_INPUT || a->kind == ABI_OUTPUT ||
+                                   a->kind == ABI_POST || a->kind == ABI_TAKE || d->plain[action]);
+}
+
+/* What was begun ahead and is finished outside [first, end) cannot be part of a graph: the streams
+ * of a capture must have come together at its end. */
+static int is_closed(const CudaDevice *d, uint32_t first, uint32_t end) {
+  const Image *image = d->base.image;
+  for (uint32_t i = 0; i < image->action_count; i++) {
+    uint32_t started = image->action[i].started;
+    if (!started || d->base.skip[i]) continue;
+    int inside = i >= first && i < end, begins = started - 1 >= first && started - 1 < end;
+    if (inside != begins) return 0;
+  }
+  return 1;
+}
+
+/* A stretch ends where the host looks at outputs: before the first action of the optimizer. */
+static void find_stretches(CudaDevice *d, uint32_t first, uint32_t end) {
+  enum { SHORTEST = 2 };
+  for (uint32_t i = first; i < end;) {
+    if (!can_capture(d, i)) {
+      i++;
+      continue;
+    }
+    uint32_t n = 1;
+    while (i + n < end && can_capture(d, i + n) &&
+           !(dtm_cuda_action(d, i + n)->phase == ABI_OPTIMIZER &&
+             dtm_cuda_action(d, i + n - 1)->phase != ABI_OPTIMIZER))
+      n++;
+    if (n >= SHORTEST && is_closed(d, i, i + n)) d->graphs->at[i].count = n;
+    i += n;
+  }
+}
+
+int dtm_cuda_graph_open(CudaDevice *d) {
+  const Image *image = d->base.image;
+  const char *wanted = getenv("DTM_CUDA_GRAPHS");
+  CudaGraphs *g = d->graphs = calloc(1, sizeof *g);
+  if (g) g->at = calloc(image->action_count + 1, sizeof *g->at);
+  if (!g || !g->at) return dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
+  if (wanted && strcmp(wanted, "0") == 0) return 0;
+  for (uint32_t k = 0; k < ABI_PROGRAM_COUNT; k++) {
+    const AbiProgram *p = &image->program[k];
+    if (p->nstages) continue;
+    find_stretches(d, p->actions, p->actions + p->looped);
+    find_stretches(d, p->actions + p->looped, p->actions + p->nactions);
+  }
+  return 0;
+}
+
+void dtm_cuda_graph_close(CudaDevice *d) {
+  CudaGraphs *g = d->graphs;
+  if (!g) return;
+  for (uint64_t i = 0; g->at && i < d->base.image->action_count; i++)
+    if (g->at[i].graph) d->cu->graph_exec_destroy(g->at[i].graph);
+  free(g->at);
+  free(g);
+  d->graphs = NULL;
+}
+
+int dtm_cuda_graph_begins(CudaDevice *d, uint32_t first, uint32_t count) {
+  Stretch *s = &d->graphs->at[first];
+  return s->count && s->count <= count && s->runs++ > 0;
+}
+
+/* Enqueued into a graph instead of the stream. */
+static int capture(CudaDevice *d, uint32_t first, Stretch *s) {
+  CUgraph graph = NULL;
+  CUresult error = d->cu->capture_begin(d->compute, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  int status = error ? dtm_cuda_failed(d, error, "begin a graph") : 0;
+  for (uint32_t i = first; i < first + s->count && !status; i++) {
+    if (d->base.skip[i]) continue;
+    dtm_device_place(&d->base, i);
+    status = dtm_cuda_run(d, i, NULL);
+  }
+  if (!status) {
+    error = d->cu->capture_end(d->compute, &graph);
+    if (!error) error = d->cu->graph_instantiate(&s->graph, graph, 0);
+    if (error) status = dtm_cuda_failed(d, error, "make a graph");
+  }
+  if (graph) d->cu->graph_destroy(graph);
+  return status;
+}
+
+int dtm_cuda_graph_run(CudaDevice *d, uint32_t first, uint32_t *done) {
+  Stretch *s = &d->graphs->at[first];
+  int status = s->graph ? 0 : capture(d, first, s);
+  if (status) return status;
+  *done = s->count;
+  dtm_device_place(&d->base, first);
+  CUresult error = d->cu->graph_launch(s->graph, d->compute);
+  return error ? dtm_cuda_failed(d, error, "run a graph") : 0;
+}
