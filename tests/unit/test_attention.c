@@ -10,6 +10,7 @@
 #include "state/safetensors.h"
 #include "runtime/abi/number.h"
 #include "runtime/abi/philox.h"
+#include "support/attention.h"
 #include "support/suite.h"
 
 /* The widest vectors, for machines that lack them. */
@@ -28,206 +29,23 @@
 #define ROWS 8
 #include "device/cpu/attention_loops.h"
 
-/* One whole call: the tensors as numbers, and what comes of them. */
-typedef struct Whole {
-  Attention a;
-  int64_t rows, keys; /* of q; of k */
-  double *q, *k, *v, *g;
-  double *out, *lse, *dq, *dk, *dv;
-} Whole;
-
-static uint64_t state = 1;
-static double draw(void) {
-  state = state * 6364136223846793005u + 1442695040888963407u;
-  return (double)(state >> 40) * 0x1p-23 - 1;
-}
-
-static double *numbers(int64_t n, uint32_t dtype) {
-  double *x = calloc((size_t)n + 1, sizeof *x);
-  unsigned char one[8];
-  for (int64_t i = 0; i < n; i++) {
-    abi_store(one, dtype, 0, draw());
-    x[i] = abi_load(one, dtype, 0);
-  }
-  return x;
-}
-
-static int64_t batches(const Attention *a) {
-  int64_t n = 1;
-  for (uint32_t d = 0; d < a->nbatch; d++) n *= a->batch_extent[d];
-  return n;
-}
-
-static Whole begin(Attention a) {
-  Whole w = {.a = a, .rows = batches(&a) * a.heads * a.queries};
-  w.keys = batches(&a) * a.groups * a.keys;
-  w.q = numbers(w.rows * a.width, a.dtype);
-  w.k = numbers(w.keys * a.width, a.dtype);
-  w.v = numbers(w.keys * a.features, a.dtype);
-  w.g = numbers(w.rows * a.features, a.dtype);
-  w.out = calloc((size_t)(w.rows * a.features) + 1, sizeof(double));
-  w.lse = calloc((size_t)w.rows + 1, sizeof(double));
-  w.dq = calloc((size_t)(w.rows * a.width) + 1, sizeof(double));
-  w.dk = calloc((size_t)(w.keys * a.width) + 1, sizeof(double));
-  w.dv = calloc((size_t)(w.keys * a.features) + 1, sizeof(double));
-  return w;
-}
-
-static void end(Whole *w) {
-  double *all[] = {w->q, w->k, w->v, w->g, w->out, w->lse, w->dq, w->dk, w->dv};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
-}
-
-static double inner(const double *x, const double *y, int64_t n) {
-  double sum = 0;
-  for (int64_t c = 0; c < n; c++) sum += x[c] * y[c];
-  return sum;
-}
-
-static double keeps(const Attention *a, uint64_t batch, int64_t head, int64_t query, int64_t key) {
-  uint64_t index = batch * (uint64_t)a->all_heads + (uint64_t)(head + a->first_head);
-  index = (index * (uint64_t)a->all_queries + (uint64_t)query) * (uint64_t)a->all_keys;
-  bool keep = philox_keeps(a->seed, a->instance, a->step, index + (uint64_t)key, a->dropout);
-  return a->dropout == 0 ? 1 : keep ? 1 / (1 - a->dropout) : 0;
-}
-
-/* The definition, for one query. Batch dims: at most one. */
-static void define_query(Whole *w, int64_t b, int64_t h, int64_t i) {
-  const Attention *a = &w->a;
-  int64_t row = (b * a->heads + h) * a->queries + i;
-  int64_t first = (b * a->groups + (h + a->first_head) / a->group_size - a->first_group) * a->keys;
-  int64_t at = a->q_positions ? a->q_positions[i] : a->first_query + i;
-  double *p = calloc((size_t)a->keys + 1, sizeof *p), max = -INFINITY, sum = 0;
-  const double *q = w->q + row * a->width, *g = w->g + row * a->features;
-  double *out = w->out + row * a->features;
-  for (int64_t j = 0; j < a->keys; j++) {
-    int64_t key = a->k_positions ? a->k_positions[j] : a->first_key + j;
-    bool seen = !a->causal || key <= at;
-    p[j] = seen ? a->scale * inner(q, w->k + (first + j) * a->width, a->width) : -INFINITY;
-    max = fmax(max, p[j]);
-  }
-  for (int64_t j = 0; j < a->keys; j++) sum += p[j] = max == -INFINITY ? 0 : exp(p[j] - max);
-  w->lse[row] = max + log(sum);
-  for (int64_t j = 0; j < a->keys && sum > 0; j++) {
-    int64_t key = a->k_positions ? a->k_positions[j] : a->first_key + j;
-    double keep = keeps(a, (uint64_t)(b + a->batch_offset[0]), h, at, key);
-    for (int64_t c = 0; c < a->features; c++) {
-      out[c] += keep * p[j] / sum * w->v[(first + j) * a->features + c];
-      w->dv[(first + j) * a->features + c] += keep * p[j] / sum * g[c];
-    }
-  }
-  double delta = inner(g, out, a->features);
-  for (int64_t j = 0; j < a->keys && sum > 0; j++) {
-    int64_t key = a->k_positions ? a->k_positions[j] : a->first_key + j;
-    double keep = keeps(a, (uint64_t)(b + a->batch_offset[0]), h, at, key);
-    double dp = inner(g, w->v + (first + j) * a->features, a->features);
-    double ds = a->scale * p[j] / sum * (keep * dp - delta);
-    for (int64_t c = 0; c < a->width; c++) {
-      w->dq[row * a->width + c] += ds * w->k[(first + j) * a->width + c];
-      w->dk[(first + j) * a->width + c] += ds * q[c];
-    }
-  }
-  free(p);
-}
-
-static void define(Whole *w) {
-  for (int64_t b = 0; b < batches(&w->a); b++)
-    for (int64_t h = 0; h < w->a.heads; h++)
-      for (int64_t i = 0; i < w->a.queries; i++) define_query(w, b, h, i);
-}
-
-static void *stored(const double *x, int64_t n, uint32_t dtype) {
-  void *p = malloc((size_t)(n + 1) * abi_dtype_bytes(dtype));
-  for (int64_t i = 0; i < n; i++) abi_store(p, dtype, i, x[i]);
-  return p;
-}
-
-/* Room for n elements that begins as NaN: all is to be written. */
-static void *unwritten(int64_t n, uint32_t dtype) {
-  void *p = malloc((size_t)(n + 1) * abi_dtype_bytes(dtype));
-  for (int64_t i = 0; i < n; i++) abi_store(p, dtype, i, NAN);
-  return p;
-}
-
-static uint32_t sums_dtype(uint32_t dtype) {
-  return dtype == ABI_F64 ? ABI_F64 : ABI_F32;
-}
-
-static void compare(const char *what, const void *got, uint32_t dtype, const double *want,
-                    int64_t n, double tolerance) {
-  double scale = 1;
-  for (int64_t i = 0; i < n; i++)
-    if (isfinite(want[i])) scale = fmax(scale, fabs(want[i]));
-  for (int64_t i = 0; i < n; i++) {
-    double x = abi_load(got, dtype, i);
-    bool same = isinf(want[i]) ? x == want[i] : fabs(x - want[i]) <= tolerance * scale;
-    ck_assert_msg(same, "%s[%lld] is %.9g, want %.9g", what, (long long)i, x, want[i]);
-  }
-}
-
-typedef struct Run {
-  AttentionTensors t;
-  void *scratch;
-} Run;
-
-static Run allocate(const Whole *w) {
-  const Attention *a = &w->a;
-  uint32_t d = a->dtype, s = sums_dtype(d);
-  return (Run){.t = {.q = stored(w->q, w->rows * a->width, d),
-                     .k = stored(w->k, w->keys * a->width, d),
-                     .v = stored(w->v, w->keys * a->features, d),
-                     .g = stored(w->g, w->rows * a->features, d),
-                     .out = unwritten(w->rows * a->features, d),
-                     .lse = unwritten(w->rows, s),
-                     .dq = unwritten(w->rows * a->width, d),
-                     .dk = unwritten(w->keys * a->width, d),
-                     .dv = unwritten(w->keys * a->features, d)},
-               .scratch = malloc(dtm_rt_attention_scratch(a))};
-}
-
-static void release(Run *r) {
-  void *all[] = {(void *)r->t.q, (void *)r->t.k, (void *)r->t.v, (void *)r->t.g, r->t.out,
-                 r->t.lse,       r->t.dq,        r->t.dk,        r->t.dv,        r->scratch};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
-}
-
 static double tolerance_of(uint32_t dtype) {
   return dtype == ABI_F64 ? 1e-13 : dtype == ABI_F32 ? 3e-6 : dtype == ABI_F16 ? 2e-3 : 1e-2;
 }
 
-static void check_whole(Whole *w) {
+static void check_whole(AttentionWhole *w) {
   const Attention *a = &w->a;
   double tolerance = tolerance_of(a->dtype);
-  uint32_t d = a->dtype, s = sums_dtype(d);
-  Run r = allocate(w);
+  uint32_t d = a->dtype, s = attention_sums_dtype(d);
+  AttentionRun r = attention_allocate(w);
   dtm_rt_attention_forward(a, &r.t, r.scratch);
-  compare("out", r.t.out, d, w->out, w->rows * a->features, tolerance);
-  compare("lse", r.t.lse, s, w->lse, w->rows, d == ABI_F64 ? 1e-13 : 3e-6);
+  attention_compare("out", r.t.out, d, w->out, w->rows * a->features, tolerance);
+  attention_compare("lse", r.t.lse, s, w->lse, w->rows, d == ABI_F64 ? 1e-13 : 3e-6);
   dtm_rt_attention_backward(a, &r.t, r.scratch);
-  compare("dq", r.t.dq, d, w->dq, w->rows * a->width, tolerance);
-  compare("dk", r.t.dk, d, w->dk, w->keys * a->width, tolerance);
-  compare("dv", r.t.dv, d, w->dv, w->keys * a->features, tolerance);
-  release(&r);
-}
-
-static Attention shape(uint32_t dtype, int64_t batch, int64_t heads, int64_t groups,
-                       int64_t queries, int64_t keys, int64_t width, int64_t features) {
-  return (Attention){.dtype = dtype,
-                     .scale = 0.7,
-                     .nbatch = 1,
-                     .batch_extent = {batch},
-                     .batch_shape = {batch},
-                     .heads = heads,
-                     .all_heads = heads,
-                     .groups = groups,
-                     .group_size = groups ? heads / groups : 1,
-                     .queries = queries,
-                     .keys = keys,
-                     .width = width,
-                     .features = features,
-                     .all_queries = queries,
-                     .all_keys = keys,
-                     .threads = 2};
+  attention_compare("dq", r.t.dq, d, w->dq, w->rows * a->width, tolerance);
+  attention_compare("dk", r.t.dk, d, w->dk, w->keys * a->width, tolerance);
+  attention_compare("dv", r.t.dv, d, w->dv, w->keys * a->features, tolerance);
+  attention_release(&r);
 }
 
 /* Every instruction set of this machine, and the widest vectors. */
@@ -238,13 +56,13 @@ static const AttentionLoops *set_of(int i, uint32_t dtype) {
 }
 
 static void check_all_sets(Attention a) {
-  Whole w = begin(a);
-  define(&w);
+  AttentionWhole w = attention_begin(a);
+  attention_define(&w);
   for (int i = 0; i <= ATTENTION_SETS; i++) {
     w.a.loops = set_of(i, a.dtype);
     if (w.a.loops) check_whole(&w);
   }
-  end(&w);
+  attention_end(&w);
 }
 
 static const uint32_t dtypes[] = {ABI_F64, ABI_F32, ABI_BF16, ABI_F16};
@@ -263,7 +81,7 @@ START_TEST(equals_the_definition) {
   const int64_t *s = shapes[_i];
   for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++)
     for (int causal = 0; causal < 2; causal++) {
-      Attention a = shape(dtypes[t], s[0], s[1], s[2], s[3], s[4], s[5], s[6]);
+      Attention a = attention_shape(dtypes[t], s[0], s[1], s[2], s[3], s[4], s[5], s[6]);
       a.causal = causal;
       check_all_sets(a);
     }
@@ -272,7 +90,7 @@ END_TEST
 
 START_TEST(dropout_by_global_element) {
   for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++) {
-    Attention a = shape(dtypes[t], 2, 2, 1, 70, 90, 8, 8);
+    Attention a = attention_shape(dtypes[t], 2, 2, 1, 70, 90, 8, 8);
     a.dropout = 0.4;
     a.seed = 5;
     a.instance = 77;
@@ -291,7 +109,7 @@ END_TEST
 
 /* Heads 3 .. 7 of twelve, which see key heads 1 and 2 of four. */
 START_TEST(heads_of_a_rank) {
-  Attention a = shape(ABI_F32, 1, 5, 3, 40, 30, 8, 8);
+  Attention a = attention_shape(ABI_F32, 1, 5, 3, 40, 30, 8, 8);
   a.first_head = 3;
   a.all_heads = 12;
   a.first_group = 1;
@@ -309,7 +127,7 @@ START_TEST(positions) {
     k[i] = i < N / 3 ? 2 * i : N - i;
   }
   for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++) {
-    Attention a = shape(dtypes[t], 1, 2, 2, N, N, 8, 16);
+    Attention a = attention_shape(dtypes[t], 1, 2, 2, N, N, 8, 16);
     a.causal = 1;
     a.q_positions = q;
     a.k_positions = k;
@@ -324,15 +142,15 @@ END_TEST
 /* Blocks of keys one by one, merged by their sums; cotangents added up. */
 START_TEST(blocks_of_keys) {
   enum { L = 90, BLOCKS = 4, E = 8 };
-  Attention a = shape(ABI_F64, 1, 2, 1, L, L, E, E);
+  Attention a = attention_shape(ABI_F64, 1, 2, 1, L, L, E, E);
   a.causal = 1;
-  Whole w = begin(a);
-  define(&w);
-  Run whole = allocate(&w);
+  AttentionWhole w = attention_begin(a);
+  attention_define(&w);
+  AttentionRun whole = attention_allocate(&w);
   double out[2 * L * E] = {0}, lse[2 * L], delta[2 * L], dq[2 * L * E] = {0};
   for (int i = 0; i < 2 * L; i++) {
     lse[i] = -INFINITY;
-    delta[i] = inner(w.g + i * E, w.out + i * E, E);
+    delta[i] = attention_inner(w.g + i * E, w.out + i * E, E);
   }
   for (int pass = 0; pass < 2; pass++)
     for (int b = 0; b < BLOCKS; b++) {
@@ -363,29 +181,29 @@ START_TEST(blocks_of_keys) {
         lse[i] = all;
       }
     }
-  compare("out", out, ABI_F64, w.out, 2 * L * E, 1e-13);
-  compare("lse", lse, ABI_F64, w.lse, 2 * L, 1e-13);
-  compare("dq", dq, ABI_F64, w.dq, 2 * L * E, 1e-13);
-  compare("dk", whole.t.dk, ABI_F64, w.dk, L * E, 1e-13);
-  compare("dv", whole.t.dv, ABI_F64, w.dv, L * E, 1e-13);
-  release(&whole);
-  end(&w);
+  attention_compare("out", out, ABI_F64, w.out, 2 * L * E, 1e-13);
+  attention_compare("lse", lse, ABI_F64, w.lse, 2 * L, 1e-13);
+  attention_compare("dq", dq, ABI_F64, w.dq, 2 * L * E, 1e-13);
+  attention_compare("dk", whole.t.dk, ABI_F64, w.dk, L * E, 1e-13);
+  attention_compare("dv", whole.t.dv, ABI_F64, w.dv, L * E, 1e-13);
+  attention_release(&whole);
+  attention_end(&w);
 }
 END_TEST
 
 START_TEST(any_number_of_threads) {
   static const int64_t heads[][2] = {{12, 12}, {4, 1}};
   for (int i = 0; i < 2; i++) {
-    Attention a = shape(ABI_F32, 1, heads[i][0], heads[i][1], 200, 150, 16, 16);
+    Attention a = attention_shape(ABI_F32, 1, heads[i][0], heads[i][1], 200, 150, 16, 16);
     a.causal = 1;
-    Whole w = begin(a);
-    Run first = allocate(&w);
+    AttentionWhole w = attention_begin(a);
+    AttentionRun first = attention_allocate(&w);
     for (w.a.threads = 1; w.a.threads < 5; w.a.threads++) {
-      Run r = allocate(&w);
+      AttentionRun r = attention_allocate(&w);
       dtm_rt_attention_forward(&w.a, &r.t, r.scratch);
       dtm_rt_attention_backward(&w.a, &r.t, r.scratch);
       if (w.a.threads == 1) {
-        Run swap = first;
+        AttentionRun swap = first;
         first = r;
         r = swap;
       } else {
@@ -396,30 +214,30 @@ START_TEST(any_number_of_threads) {
         ck_assert_mem_eq(r.t.dk, first.t.dk, keys);
         ck_assert_mem_eq(r.t.dv, first.t.dv, keys);
       }
-      release(&r);
+      attention_release(&r);
     }
-    release(&first);
-    end(&w);
+    attention_release(&first);
+    attention_end(&w);
   }
 }
 END_TEST
 
 /* Scores far apart, and values that are not numbers. */
 START_TEST(extreme_scores) {
-  Attention a = shape(ABI_F32, 1, 1, 1, 20, 100, 4, 4);
-  Whole w = begin(a);
+  Attention a = attention_shape(ABI_F32, 1, 1, 1, 20, 100, 4, 4);
+  AttentionWhole w = attention_begin(a);
   for (int64_t i = 0; i < 20 * 4; i++) w.q[i] *= 300;
   for (int64_t i = 0; i < 100 * 4; i++) w.k[i] = (double)(float)(w.k[i] * 10);
   for (int64_t i = 0; i < 20 * 4; i++) w.q[i] = (double)(float)w.q[i];
-  define(&w);
-  Run r = allocate(&w);
+  attention_define(&w);
+  AttentionRun r = attention_allocate(&w);
   dtm_rt_attention_forward(&w.a, &r.t, r.scratch);
-  compare("out", r.t.out, ABI_F32, w.out, 20 * 4, 2e-3); /* scores of 1e4 have 1e-3 */
+  attention_compare("out", r.t.out, ABI_F32, w.out, 20 * 4, 2e-3); /* scores of 1e4 have 1e-3 */
   ((float *)r.t.k)[17 * 4] = NAN;
   dtm_rt_attention_forward(&w.a, &r.t, r.scratch);
   for (int64_t i = 0; i < 20 * 4; i++) ck_assert(isnan(((float *)r.t.out)[i]));
-  release(&r);
-  end(&w);
+  attention_release(&r);
+  attention_end(&w);
 }
 END_TEST
 
@@ -449,23 +267,23 @@ START_TEST(equals_pytorch) {
   for (const StTensor *q; (q = fixture(&store, i, "q")); i++) {
     const StTensor *k = fixture(&store, i, "k"), *v = fixture(&store, i, "v");
     double causal;
-    Attention a = shape(ABI_F32, q->shape[0], q->shape[1], k->shape[1], q->shape[2], k->shape[2],
-                        q->shape[3], v->shape[3]);
+    Attention a = attention_shape(ABI_F32, q->shape[0], q->shape[1], k->shape[1], q->shape[2],
+                                  k->shape[2], q->shape[3], v->shape[3]);
     take(&store, i, "scale", &a.scale, 1);
     take(&store, i, "causal", &causal, 1);
     a.causal = causal != 0;
-    Whole w = begin(a);
+    AttentionWhole w = attention_begin(a);
     take(&store, i, "q", w.q, w.rows * a.width);
     take(&store, i, "k", w.k, w.keys * a.width);
     take(&store, i, "v", w.v, w.keys * a.features);
     take(&store, i, "g", w.g, w.rows * a.features);
-    define(&w); /* for the sums, which PyTorch does not tell */
+    attention_define(&w); /* for the sums, which PyTorch does not tell */
     take(&store, i, "out", w.out, w.rows * a.features);
     take(&store, i, "dq", w.dq, w.rows * a.width);
     take(&store, i, "dk", w.dk, w.keys * a.width);
     take(&store, i, "dv", w.dv, w.keys * a.features);
     check_whole(&w);
-    end(&w);
+    attention_end(&w);
   }
   ck_assert_int_gt(i, 3);
   dtm_rt_st_close(&store);
