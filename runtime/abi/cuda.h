@@ -110,6 +110,13 @@ typedef struct AbiCudaInstance {
 uint32_t abi_cuda_instances(const Image *image, const AbiAction *action,
                             AbiCudaInstance out[ABI_CUDA_MAX_INSTANCES]);
 
+/* Attention: the class of head dims, what width and features are padded to on tensor cores; 0 where
+ * they or the element type do not suit these. The same on all ranks. */
+uint32_t abi_cuda_attention_head(const Image *image, const AbiAction *action);
+/* That of one block. */
+uint32_t abi_cuda_attention_class(uint32_t dtype, int64_t width, int64_t features);
+AbiCudaInstance abi_cuda_attention_instance(const Image *image, const AbiAction *action);
+
 /* What the object file of a compiled program defines beside what abi.h says; size 0 when it is not
  * for CUDA. */
 extern const unsigned char dtm_cuda[];

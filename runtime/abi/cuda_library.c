@@ -3,8 +3,10 @@
 
 uint32_t abi_cuda_instances(const Image *image, const AbiAction *action,
                             AbiCudaInstance out[ABI_CUDA_MAX_INSTANCES]) {
-  (void)image;
-  (void)action;
-  (void)out;
+  if (action->kind == ABI_LIBRARY &&
+      (action->code == ABI_LIB_ATTENTION || action->code == ABI_LIB_ATTENTION_BACKWARD)) {
+    out[0] = abi_cuda_attention_instance(image, action);
+    return 1;
+  }
   return 0;
 }

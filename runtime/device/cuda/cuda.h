@@ -105,11 +105,12 @@ int dtm_cuda_run(CudaDevice *d, uint32_t action, const RtHooks *hooks);
   int dtm_cuda_##kind##_prepare(CudaDevice *d, uint32_t action, void **state);                     \
   int dtm_cuda_##kind##_run(CudaDevice *d, uint32_t action, void *state);                          \
   void dtm_cuda_##kind##_free(CudaDevice *d, void *state);
-CUDA_KIND(kernel)  /* kernels.c: KERNEL */
-CUDA_KIND(matmul)  /* matmul.c: MATMUL */
-CUDA_KIND(library) /* library.c: LIBRARY */
-CUDA_KIND(move)    /* moves.c: what dtm_device_is_move says */
-CUDA_KIND(channel) /* channel.c: POST, TAKE */
+CUDA_KIND(kernel)    /* kernels.c: KERNEL */
+CUDA_KIND(matmul)    /* matmul.c: MATMUL */
+CUDA_KIND(library)   /* library.c: LIBRARY */
+CUDA_KIND(attention) /* attention.c: those of them that are attention */
+CUDA_KIND(move)      /* moves.c: what dtm_device_is_move says */
+CUDA_KIND(channel)   /* channel.c: POST, TAKE */
 #undef CUDA_KIND
 
 /* --- after all actions were prepared, and at the end (also of a device half opened) */
