@@ -119,23 +119,26 @@ static int find_neighbours(const Image *image, const End *src, const End *dst, i
   return status < 0 ? -1 : 0;
 }
 
-/* Appends the boxes that one pair of buffers pulls. */
-static int add_pull(const Image *image, const End *src, const End *dst, Moves *m) {
+/* Appends the boxes that the rank at dst->position pulls of one pair of buffers, of the rank at
+ * position `sender` of the source's mesh alone if that is not -1. */
+static int add_pull(const Image *image, const End *src, const End *dst, int64_t sender,
+                    RtBox **list, size_t *nboxes) {
   if (dst->position < 0) return 0;
   size_t n = abi_transfers_for(src->type, src->mesh, dst->type, dst->mesh, dst->position, NULL, 0);
   AbiTransfer *t = malloc(sizeof *t * (n + 1));
-  RtBox *boxes = realloc(m->boxes, sizeof *boxes * (m->nboxes + n + 1));
-  if (boxes) m->boxes = boxes;
+  RtBox *boxes = realloc(*list, sizeof *boxes * (*nboxes + n + 1));
+  if (boxes) *list = boxes;
   if (!t || !boxes) {
     free(t);
     return -1;
   }
   abi_transfers_for(src->type, src->mesh, dst->type, dst->mesh, dst->position, t, n);
   for (size_t i = 0; i < n; i++) {
+    if (sender >= 0 && t[i].sender != sender) continue;
     End peer = *src;
     find_block(&peer, t[i].sender);
     int32_t from = image->rank[src->mesh->ranks + (uint64_t)t[i].sender];
-    boxes[m->nboxes++] = box_between(&peer, dst, t[i].offset, t[i].extent, from);
+    boxes[(*nboxes)++] = box_between(&peer, dst, t[i].offset, t[i].extent, from);
   }
   free(t);
   return 0;
@@ -161,7 +164,8 @@ static int find_members(const Image *image, const AbiAction *action, int32_t ran
     if (i == 0 && (src.mesh == dst.mesh ? find_group(image, &dst, action->axes, m)
                                         : find_neighbours(image, &src, &dst, rank, m)))
       return -1;
-    if (kind == ABI_REDUCE_SCATTER ? add_scatter(&src, &dst, m) : add_pull(image, &src, &dst, m))
+    if (kind == ABI_REDUCE_SCATTER ? add_scatter(&src, &dst, m)
+                                   : add_pull(image, &src, &dst, -1, &m->boxes, &m->nboxes))
       return -1;
     int64_t src_at = (int64_t)(first[i].offset - first[0].offset) / element;
     int64_t dst_at = (int64_t)(first[i + 1].offset - first[1].offset) / element;
@@ -176,34 +180,18 @@ static int find_members(const Image *image, const AbiAction *action, int32_t ran
 /* --- channels -----------------------------------------------------------------------------------
  */
 
-static int add_box(RtChannel *c, RtBox box) {
-  RtBox *boxes = realloc(c->boxes, (c->nboxes + 1) * sizeof *boxes);
-  if (!boxes) return -1;
-  c->boxes = boxes;
-  boxes[c->nboxes++] = box;
-  return 0;
-}
-
 /* What the rank at `receiver` takes, of `mine` alone if that is not -1; boxes name the other side.
  */
 static int add_taken(const Image *image, const End *src, const End *dst, int64_t receiver,
                      int64_t mine, RtChannel *c) {
-  size_t n = abi_transfers_for(src->type, src->mesh, dst->type, dst->mesh, receiver, NULL, 0);
-  AbiTransfer *t = malloc(sizeof *t * (n + 1));
-  End from = *src, to = *dst;
-  int status = t ? 0 : -1;
-  if (t) abi_transfers_for(src->type, src->mesh, dst->type, dst->mesh, receiver, t, n);
+  End to = *dst;
+  size_t before = c->nboxes;
+  to.position = receiver;
   find_block(&to, receiver);
-  for (size_t i = 0; i < n && !status; i++) {
-    if (mine >= 0 && t[i].sender != mine) continue;
-    find_block(&from, t[i].sender);
-    const AbiMesh *other = mine >= 0 ? dst->mesh : src->mesh;
-    int64_t peer = mine >= 0 ? receiver : t[i].sender;
-    status = add_box(c, box_between(&from, &to, t[i].offset, t[i].extent,
-                                    image->rank[other->ranks + (uint64_t)peer]));
-  }
-  free(t);
-  return status;
+  if (add_pull(image, src, &to, mine, &c->boxes, &c->nboxes)) return -1;
+  for (size_t i = before; i < c->nboxes && mine >= 0; i++)
+    c->boxes[i].peer = image->rank[dst->mesh->ranks + (uint64_t)receiver];
+  return 0;
 }
 
 /* Boxes peer by peer, in the order in which the pair has them. */
@@ -347,4 +335,27 @@ void dtm_rt_moves_free(Moves *m) {
   free(m->ranges);
   free(m->trimmed);
   free(m->group);
+}
+
+/* --- pair by pair -------------------------------------------------------------------------------
+ */
+
+int dtm_rt_moves_pulled(const Image *image, const AbiBuffer *pair, int32_t receiver, int32_t sender,
+                        RtBox **boxes, size_t *nboxes) {
+  const End src = end_of(image, &pair[0], receiver), dst = end_of(image, &pair[1], receiver);
+  int64_t from = sender < 0 ? -1 : abi_mesh_position(image, src.mesh, sender);
+  if (sender >= 0 && from < 0) return 0;
+  return add_pull(image, &src, &dst, from, boxes, nboxes);
+}
+
+int dtm_rt_moves_kept(const Image *image, const AbiBuffer *pair, int32_t rank, RtBox *box) {
+  const End src = end_of(image, &pair[0], rank), dst = end_of(image, &pair[1], rank);
+  if (count_of(&dst) == 0) return 0;
+  *box = box_between(&src, &dst, dst.offset, dst.extent, -1);
+  return 1;
+}
+
+int64_t dtm_rt_moves_elements(const Image *image, const AbiBuffer *buffer, int32_t rank) {
+  const End e = end_of(image, buffer, rank);
+  return e.position < 0 ? 0 : (int64_t)count_of(&e);
 }

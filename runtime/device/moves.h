@@ -33,6 +33,17 @@ typedef struct Moves {
 int dtm_rt_moves_find(const Image *image, const AbiAction *action, int32_t rank, Moves *out);
 void dtm_rt_moves_free(Moves *moves);
 
+/* The same pair by pair, for transports whose two sides both act. `pair` points at the source of a
+ * pair of buffers; its destination follows.
+ * Of a PULL: adds to *boxes, one malloc, what the world rank `receiver` pulls, of `sender` alone if
+ * that is not -1; offsets count from the blocks of the pair. 0, or -1 when memory is short. */
+int dtm_rt_moves_pulled(const Image *image, const AbiBuffer *pair, int32_t receiver, int32_t sender,
+                        RtBox **boxes, size_t *nboxes);
+/* Of a REDUCE_SCATTER: what the rank keeps of its source. 0 where that is nothing. */
+int dtm_rt_moves_kept(const Image *image, const AbiBuffer *pair, int32_t rank, RtBox *box);
+/* Elements of the block that a rank has of a buffer; 0 where it is not in its mesh. */
+int64_t dtm_rt_moves_elements(const Image *image, const AbiBuffer *buffer, int32_t rank);
+
 /* This rank's end of the channel of a POST or TAKE action, whose mesh it is in. 0, or -1 when
  * memory is short. */
 int dtm_rt_channel_find(const Image *image, const AbiAction *action, int32_t rank, RtChannel *out);
