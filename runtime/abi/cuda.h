@@ -30,7 +30,20 @@ enum { ABI_CUDA_VERSION = 1, ABI_CUDA_BLOCK = 256, ABI_CUDA_ALIGN = 64 };
 typedef enum AbiCudaKind { ABI_CUDA_GENERATED = 1, ABI_CUDA_LIBRARY } AbiCudaKind;
 typedef enum AbiCudaFormat { ABI_CUDA_PTX = 1, ABI_CUDA_CUBIN } AbiCudaFormat;
 
-enum { ABI_CUDA_LANES = 1 }; /* one thread per element of the vector dim: they share nothing */
+enum {
+  ABI_CUDA_LANES = 1, /* one thread per element of the vector dim: they share nothing */
+  ABI_CUDA_MANY = 2   /* there is an entry NAME_many too */
+};
+
+/* What the optimizer does with many parameters, several independent actions of one kernel, is one
+ * launch of
+ *
+ *   extern "C" __global__ void NAME_many(const NAME_call *calls, int32_t ncalls)
+ *
+ * A call is a record of 8-byte fields: the buffers, the ints, tasks, group, the first of its blocks
+ * of the grid, and how many they are. Calls ascend by first block, and their blocks are the grid.
+ */
+enum { ABI_CUDA_CALL_WORDS = 4 /* behind the ints */ };
 
 /* In place of an index into the ints, as in the kernel IR. */
 enum { ABI_CUDA_INT_ZERO = -1, ABI_CUDA_INT_ONE = -2 };

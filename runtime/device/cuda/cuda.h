@@ -56,7 +56,8 @@ typedef struct CudaDevice {
                            it waits, or enqueues something else each time */
   CudaStaging *staging;
   CudaGraphs *graphs;
-  AbiStep step; /* base.step */
+  struct CudaBundles *bundles; /* bundle.c */
+  AbiStep step;                /* base.step */
   RtMirror mirror;
   void *view; /* what cuda_view handed out */
   size_t view_bytes;
@@ -117,6 +118,9 @@ CUDA_KIND(channel)   /* channel.c: POST, TAKE */
 int dtm_cuda_matmul_ready(CudaDevice *d);
 void dtm_cuda_matmul_close(CudaDevice *d);
 int dtm_cuda_comm_ready(CudaDevice *d);
+/* Called again and again while the host waits for the GPU: 0, or the code to exit with when a peer
+ * failed or NCCL reports an error, all communicators being aborted, so that the wait ends. */
+int dtm_cuda_comm_watch(CudaDevice *d);
 void dtm_cuda_comm_close(CudaDevice *d);
 
 #endif

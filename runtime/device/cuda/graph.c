@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "comm/errors.h"
+#include "device/cuda/bundle.h"
 
 typedef struct Stretch {
   uint32_t count; /* actions; 0: none begins here */
@@ -89,10 +90,12 @@ static int capture(CudaDevice *d, uint32_t first, Stretch *s) {
   CUgraph graph = NULL;
   CUresult error = d->cu->capture_begin(d->compute, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
   int status = error ? dtm_cuda_failed(d, error, "begin a graph") : 0;
-  for (uint32_t i = first; i < first + s->count && !status; i++) {
-    if (d->base.skip[i]) continue;
+  for (uint32_t i = first, n; i < first + s->count && !status; i += n) {
+    uint32_t size = dtm_cuda_bundle_size(d, i);
+    n = size ? size : 1;
+    if (!size && d->base.skip[i]) continue;
     dtm_device_place(&d->base, i);
-    status = dtm_cuda_run(d, i, NULL);
+    status = size ? dtm_cuda_bundle_run(d, i) : dtm_cuda_run(d, i, NULL);
   }
   if (!status) {
     error = d->cu->capture_end(d->compute, &graph);

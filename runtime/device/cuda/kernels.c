@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "comm/errors.h"
-#include "device/cuda/cuda.h"
+#include "device/cuda/kernels.h"
 
 /* --- failures -----------------------------------------------------------------------------------
  */
@@ -101,6 +101,18 @@ static CUfunction function_at(CudaDevice *d, uint32_t f) {
   return NULL;
 }
 
+CUfunction dtm_cuda_kernel_many(CudaDevice *d, uint32_t code) {
+  enum { NAME = 512 };
+  const AbiCudaFunction *record = &d->code.functions[code];
+  char name[NAME];
+  CUfunction function = NULL;
+  snprintf(name, sizeof name, "%s_many", d->code.strings + record->name);
+  if (load_module(d, record->module)) return NULL;
+  if (!d->cu->module_function(&function, d->modules[record->module], name)) return function;
+  dtm_rt_fail(d->base.comm, RT_INTERNAL, "the code for GPUs has no function %s", name);
+  return NULL;
+}
+
 CUfunction dtm_cuda_function(CudaDevice *d, const char *name) {
   for (uint32_t f = 0; f < d->code.header->nfunctions; f++)
     if (strcmp(d->code.strings + d->code.functions[f].name, name) == 0) return function_at(d, f);
@@ -120,15 +132,6 @@ int dtm_cuda_launch(CudaDevice *d, CUstream stream, CUfunction function, unsigne
 /* --- generated kernels --------------------------------------------------------------------------
  */
 
-typedef struct Kernel {
-  CUfunction function;
-  AbiCudaLaunch launch;
-  uint32_t nbuffers;
-  int slotted;
-  void **params;       /* addresses of the arguments */
-  CUdeviceptr *blocks; /* nbuffers arguments; behind them the integers */
-} Kernel;
-
 int dtm_cuda_kernel_prepare(CudaDevice *d, uint32_t action, void **state) {
   const AbiAction *a = dtm_cuda_action(d, action);
   const AbiCudaFunction *f = &d->code.functions[a->code];
@@ -137,41 +140,42 @@ int dtm_cuda_kernel_prepare(CudaDevice *d, uint32_t action, void **state) {
   if (a->code >= d->code.header->nfunctions || f->kind != ABI_CUDA_GENERATED ||
       f->nbuffers != a->nbuffers || f->nints + 2 != a->nargs)
     return dtm_rt_fail(d->base.comm, RT_INTERNAL, "the code for GPUs is not that of this program");
-  Kernel *k = calloc(1, sizeof *k);
+  CudaKernel *k = calloc(1, sizeof *k);
   *state = k;
   if (k) k->params = calloc(n + 2, sizeof *k->params);
-  if (k) k->blocks = calloc(n + 1, sizeof *k->blocks);
-  if (!k || !k->params || !k->blocks) return dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
+  if (k) k->words = calloc(n + 1, sizeof *k->words);
+  if (!k || !k->params || !k->words) return dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
   k->function = function_at(d, a->code);
   if (!k->function) return RT_DEVICE;
   k->launch = abi_cuda_launch(f, ints, ints[-2]);
   k->nbuffers = f->nbuffers;
+  k->nints = f->nints;
   for (uint32_t i = 0; i < f->nbuffers; i++) {
     const AbiBuffer *b = &d->base.image->buffer[a->buffers + i];
     k->slotted |= b->slots > 1;
-    k->blocks[i] = d->arena + b->offset;
+    k->words[i] = d->arena + b->offset;
   }
   for (uint32_t i = 0; i < f->nints; i++)
-    memcpy(&k->blocks[f->nbuffers + i], &ints[i], sizeof *ints);
-  for (size_t i = 0; i < n; i++) k->params[i] = &k->blocks[i];
+    memcpy(&k->words[f->nbuffers + i], &ints[i], sizeof *ints);
+  for (size_t i = 0; i < n; i++) k->params[i] = &k->words[i];
   k->params[n] = &k->launch.tasks;
   k->params[n + 1] = &k->launch.group;
   return 0;
 }
 
 int dtm_cuda_kernel_run(CudaDevice *d, uint32_t action, void *state) {
-  Kernel *k = state;
+  CudaKernel *k = state;
   const AbiBuffer *b = &d->base.image->buffer[dtm_cuda_action(d, action)->buffers];
   if (k->slotted)
-    for (uint32_t i = 0; i < k->nbuffers; i++) k->blocks[i] = dtm_cuda_address(d, &b[i]);
+    for (uint32_t i = 0; i < k->nbuffers; i++) k->words[i] = dtm_cuda_address(d, &b[i]);
   return dtm_cuda_launch(d, d->compute, k->function, k->launch.grid, ABI_CUDA_BLOCK, 0, k->params,
                          action);
 }
 
 void dtm_cuda_kernel_free(CudaDevice *d, void *state) {
-  Kernel *k = state;
+  CudaKernel *k = state;
   (void)d;
   if (k) free(k->params);
-  if (k) free(k->blocks);
+  if (k) free(k->words);
   free(k);
 }

@@ -4,6 +4,7 @@
 
 #include "comm/errors.h"
 #include "device/cuda/cuda.h"
+#include "device/cuda/bundle.h"
 #include "device/cuda/graph.h"
 #include "device/cuda/staging.h"
 
@@ -58,9 +59,13 @@ static int cuda_run(RtDevice *base, uint32_t action, const RtHooks *hooks) {
 static int cuda_run_many(RtDevice *base, uint32_t first, uint32_t count, const RtHooks *hooks,
                          uint32_t *done) {
   CudaDevice *d = dtm_cuda_of(base);
-  if (!dtm_cuda_graph_begins(d, first, count)) return 0;
+  int graph = dtm_cuda_graph_begins(d, first, count);
+  uint32_t size = dtm_cuda_bundle_size(d, first);
+  if (!graph && (!size || size > count)) return 0;
   int status = before(d, first, hooks);
-  return status ? status : dtm_cuda_graph_run(d, first, done);
+  if (status || graph) return status ? status : dtm_cuda_graph_run(d, first, done);
+  *done = size;
+  return dtm_cuda_bundle_run(d, first);
 }
 
 static int cuda_set_step(RtDevice *base) {
@@ -137,6 +142,7 @@ static int cuda_ready(RtDevice *base) {
   if (!status)
     status = dtm_cuda_alloc(d, d->comm_scratch_bytes, "scratch of collectives", &d->comm_scratch);
   if (!status) status = dtm_cuda_staging_ready(d);
+  if (!status) status = dtm_cuda_bundle_open(d);
   return status ? status : dtm_cuda_graph_open(d);
 }
 
@@ -154,6 +160,7 @@ static void cuda_close(RtDevice *base) {
   CudaDevice *d = dtm_cuda_of(base);
   if (d->context) {
     dtm_cuda_graph_close(d);
+    dtm_cuda_bundle_close(d);
     for (uint32_t i = 0; d->states && i < base->image->action_count; i++)
       if (d->states[i]) free_state(d, i);
     dtm_cuda_matmul_close(d);

@@ -1,8 +1,10 @@
 /* Between host and GPU while a step runs: see staging.h. */
 #include "device/cuda/staging.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comm/errors.h"
 
@@ -34,6 +36,7 @@ struct CudaStaging {
   AbiStep uploaded;
   int has_uploaded;
   uint64_t number, seen; /* copies enqueued; those that are over */
+  CUevent end;           /* behind all that was enqueued when somebody waited for that */
   CUevent event;         /* behind the last output's copy */
   int marked;            /* ... which was recorded */
   uint64_t event_number;
@@ -56,12 +59,41 @@ static int place_window(CudaDevice *d, Window *w, size_t bytes, int64_t slots) {
   return w->used ? 0 : dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
 }
 
+/* Among several ranks a wait may be for a peer that will never come: signs of life go out, and
+ * failures of others are looked for. */
+static int wait_watching(CudaDevice *d, CUevent event, CUresult *error) {
+  enum { SPINS = 1000, NAP_US = 200, NAPS_PER_TICK = 500 };
+  for (uint64_t tries = 0;; tries++) {
+    *error = d->cu->event_query(event);
+    if (*error != CUDA_ERROR_NOT_READY) return 0;
+    int status = dtm_cuda_comm_watch(d);
+    if (status) return status;
+    if (tries % NAPS_PER_TICK == 0) dtm_rt_comm_tick(d->base.comm);
+    if (tries < SPINS)
+      sched_yield();
+    else
+      usleep(NAP_US);
+  }
+}
+
+/* Until the event, which copy number `number` stands before. */
+static int wait_for(CudaDevice *d, CUevent event, uint64_t number) {
+  CudaStaging *s = d->staging;
+  CUresult error = CUDA_SUCCESS;
+  int status = 0;
+  if (d->base.comm->world > 1)
+    status = wait_watching(d, event, &error);
+  else
+    error = d->cu->event_sync(event);
+  if (status || error) return status ? status : dtm_cuda_failed(d, error, "finish a step");
+  if (number > s->seen) s->seen = number;
+  return 0;
+}
+
 static int wait_for_all(CudaDevice *d) {
   CudaStaging *s = d->staging;
-  CUresult error = d->cu->stream_sync(d->compute);
-  if (error) return dtm_cuda_failed(d, error, "finish what was begun");
-  s->seen = s->number;
-  return 0;
+  CUresult error = d->cu->event_record(s->end, d->compute);
+  return error ? dtm_cuda_failed(d, error, "record an event") : wait_for(d, s->end, s->number);
 }
 
 /* The next slot of a window, whose last copy is over. */
@@ -103,6 +135,7 @@ int dtm_cuda_staging_ready(CudaDevice *d) {
   if (error) return dtm_cuda_failed(d, error, "reserve host memory for inputs and outputs");
   s->pinned = pinned;
   error = d->cu->event_create(&s->event, CU_EVENT_DISABLE_TIMING);
+  if (!error) error = d->cu->event_create(&s->end, CU_EVENT_DISABLE_TIMING);
   return error ? dtm_cuda_failed(d, error, "make an event") : 0;
 }
 
@@ -120,6 +153,7 @@ void dtm_cuda_staging_close(CudaDevice *d) {
   free_window(&s->step);
   free_window(&s->fault);
   if (s->event) d->cu->event_destroy(s->event);
+  if (s->end) d->cu->event_destroy(s->end);
   if (s->pinned) d->cu->host_free(s->pinned);
   free(s->windows);
   free(s->pending);
@@ -227,9 +261,8 @@ int dtm_cuda_staging_look(CudaDevice *d, const RtHooks *hooks) {
   CudaStaging *s = d->staging;
   int status = s->marked ? 0 : mark(d);
   if (status) return status;
-  CUresult error = d->cu->event_sync(s->event);
-  if (error) return dtm_cuda_failed(d, error, "finish a step");
-  if (s->event_number > s->seen) s->seen = s->event_number;
+  status = wait_for(d, s->event, s->event_number);
+  if (status) return status;
   size_t n = s->npending;
   s->npending = 0;
   status = check_fault(d, (const CudaFault *)(const void *)(s->pinned + s->event_fault));
