@@ -1,5 +1,7 @@
 /* `dtmc FILE -o OUT`: the whole pipeline, or its stages as text with --emit. */
+#include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "driver/commands.h"
 #include "driver/pipeline.h"
@@ -32,6 +34,93 @@ static void print_report(const Compilation *c) {
   fwrite(report.text, 1, report.len, stdout);
 }
 
+/* --target and what belongs to it. */
+static bool parse_target(Compilation *c) {
+  const Options *o = &c->session->options;
+  const char *target = option_value(o, OPT_TARGET, "cpu"), *fault = NULL;
+  c->for_cuda = strncmp(target, "cuda", 4) == 0;
+  CudaOptions *cuda = &c->cuda_options;
+  *cuda = (CudaOptions){.sources = &c->session->sources,
+                        .library = c->session->library,
+                        .edited = option_value(o, OPT_LOAD_CUDA, NULL)};
+  if (c->for_cuda)
+    fault = cuda_target_parse(&c->session->arena, target + 4, &cuda->target);
+  else if (strcmp(target, "cpu") != 0)
+    fault = "it takes cpu, cuda or cuda:CHIP,...";
+  if (fault) {
+    fprintf(stderr, "dtmc: --target does not take '%s'; %s\n", target, fault);
+    return false;
+  }
+  if (cuda->edited && !c->for_cuda) {
+    fprintf(stderr, "dtmc: --load-cuda needs --target=cuda\n");
+    return false;
+  }
+  if (c->for_cuda && option_given(o, OPT_MARCH)) {
+    fprintf(stderr, "dtmc: --march names a CPU; the chips of --target=cuda are named there: "
+                    "cuda:sm_90\n");
+    return false;
+  }
+  return true;
+}
+
+/* Stages that belong to one target, and the folder that only some can go to. */
+static bool check_emit(Compilation *c) {
+  bool for_cuda = c->emit[STAGE_CUDA] || c->emit[STAGE_PTX];
+  if (for_cuda && !c->for_cuda) {
+    fprintf(stderr, "dtmc: --emit=%s needs --target=cuda\n", c->emit[STAGE_CUDA] ? "cuda" : "ptx");
+    return false;
+  }
+  if (c->for_cuda && (c->emit[STAGE_LLVM] || c->emit[STAGE_ASM])) {
+    fprintf(stderr,
+            "dtmc: --emit=%s is of --target=cpu; the kernels of this target are cuda and "
+            "ptx\n",
+            c->emit[STAGE_LLVM] ? "llvm" : "asm");
+    return false;
+  }
+  struct stat there;
+  size_t n = c->output ? strlen(c->output) : 0;
+  bool folder =
+      n && (c->output[n - 1] == '/' || (stat(c->output, &there) == 0 && S_ISDIR(there.st_mode)));
+  if (!folder) return true;
+  for (int stage = STAGE_AST; stage < STAGE_OBJECT; stage++) {
+    if (!c->emit[stage] || stage == STAGE_CUDA || stage == STAGE_PTX) continue;
+    fprintf(stderr, "dtmc: only cuda and ptx go to a folder; name a file for --emit=%s, not %s\n",
+            stage_name((Stage)stage), c->output);
+    return false;
+  }
+  c->to_folder = true;
+  return true;
+}
+
+/* NAME.cu and NAME.ptx of every module, and what they include. */
+static bool write_folder(Compilation *c) {
+  Session *s = c->session;
+  size_t n = strlen(c->output);
+  while (n > 1 && c->output[n - 1] == '/') n--;
+  const char *folder = arena_strndup(&s->arena, c->output, n);
+  if (mkdir(folder, 0777) && errno != EEXIST) {
+    fprintf(stderr, "dtmc: cannot make the folder %s: %s\n", folder, strerror(errno));
+    return false;
+  }
+  for (uint32_t i = 0; i < c->cuda->modules.len; i++) {
+    const CudaModule *m = &c->cuda->modules.data[i];
+    const char *path = arena_printf(&s->arena, "%s/%s", folder, m->name);
+    if (c->emit[STAGE_CUDA] &&
+        !session_write_file(s, arena_printf(&s->arena, "%s.cu", path), m->text, strlen(m->text)))
+      return false;
+    if (c->emit[STAGE_PTX] &&
+        !session_write_file(s, arena_printf(&s->arena, "%s.ptx", path), m->ptx, strlen(m->ptx)))
+      return false;
+  }
+  for (uint32_t i = 0; c->emit[STAGE_CUDA] && i < c->cuda->headers.len; i++) {
+    const NvrtcHeader *h = &c->cuda->headers.data[i];
+    if (!session_write_file(s, arena_printf(&s->arena, "%s/%s", folder, h->name), h->text,
+                            strlen(h->text)))
+      return false;
+  }
+  return true;
+}
+
 int command_compile(Session *s) {
   const Options *o = &s->options;
   const char *emit = option_value(o, OPT_EMIT, NULL);
@@ -43,12 +132,8 @@ int command_compile(Session *s) {
       fprintf(stderr, "dtmc: no program given; see dtmc --help\n");
     return EXIT_USAGE;
   }
-  const char *target = option_value(o, OPT_TARGET, "cpu");
-  if (strcmp(target, "cpu") != 0) {
-    fprintf(stderr, "dtmc: --target does not take '%s'; it takes cpu\n", target);
-    return EXIT_USAGE;
-  }
   Compilation c = {.session = s, .output = option_value(o, OPT_OUTPUT, NULL)};
+  if (!parse_target(&c)) return EXIT_USAGE;
   strbuf_init(&c.emitted, &s->arena);
   c.plans = session_plans(s);
   Stage last = STAGE_EXECUTABLE;
@@ -56,7 +141,7 @@ int command_compile(Session *s) {
     last = STAGE_GRAPH;
   else if (emit) {
     last = STAGE_AST;
-    if (!parse_emit(&c, emit, &last)) return EXIT_USAGE;
+    if (!parse_emit(&c, emit, &last) || !check_emit(&c)) return EXIT_USAGE;
     if (last == STAGE_AST) last = STAGE_GRAPH;
   } else if (!c.output && option_given(o, OPT_REPORT)) {
     last = STAGE_PLAN;
@@ -83,7 +168,9 @@ int command_compile(Session *s) {
     if (emit && c.emitted.len) fwrite(c.emitted.text, 1, c.emitted.len, stdout);
     return code == EXIT_OK ? EXIT_ERRORS : code;
   }
-  if (c.emitted.len || emit) {
+  if (c.to_folder) {
+    if (!write_folder(&c)) return EXIT_ERRORS;
+  } else if (c.emitted.len || emit) {
     const char *to = c.output ? c.output : "-";
     if (!session_may_write(s, to) || !session_write_file(s, to, c.emitted.text, c.emitted.len))
       return EXIT_ERRORS;

@@ -56,7 +56,8 @@ static bool run_pipeline(Compilation *c) {
 
 static bool run_fuse(Compilation *c) {
   const Program *p = c->program;
-  FuseOptions options = {.enabled = !option_given(&c->session->options, OPT_NO_FUSE)};
+  FuseOptions options = {.enabled = !option_given(&c->session->options, OPT_NO_FUSE),
+                         .grain = c->for_cuda ? &fuse_grain_cuda : NULL};
   for (int b = 0; b < BLOCK_COUNT; b++)
     if (p->block[b].graph)
       c->fused[b] = fuse_run(&c->session->arena, p->block[b].graph, &c->kernels, &options);
@@ -83,21 +84,44 @@ static bool run_plan(Compilation *c) {
   return true;
 }
 
+static bool fail_codegen(Compilation *c, const char *error) {
+  diag_emit(&c->session->sink, DIAG_CODEGEN, (Span){0}, "%s", error);
+  return false;
+}
+
 static bool emit_code(Compilation *c, CodegenOutput output, const CodegenImage *image,
                       CodegenResult *out) {
   const Options *o = &c->session->options;
   CodegenOptions options = {.march = option_value(o, OPT_MARCH, NULL),
                             .verify = option_given(o, OPT_VERIFY)};
   const char *error = NULL;
-  if (codegen_emit(&c->session->arena, c->kernels.kernels.data, c->kernels.kernels.len, image,
-                   &options, output, out, &error))
+  if (codegen_emit(&c->session->arena, c->kernels.kernels.data,
+                   c->for_cuda ? 0 : c->kernels.kernels.len, image, &options, output, out, &error))
     return true;
-  diag_emit(&c->session->sink, DIAG_CODEGEN, (Span){0}, "%s", error);
-  return false;
+  return fail_codegen(c, error);
+}
+
+static bool run_cuda(Compilation *c) {
+  if (!c->for_cuda) return true;
+  const char *error = NULL;
+  c->cuda = cuda_program(&c->session->arena, c->kernels.kernels.data, c->kernels.kernels.len,
+                         c->plan->image, c->plan->image_size, &c->cuda_options, &error);
+  return c->cuda || fail_codegen(c, error);
+}
+
+static bool run_ptx(Compilation *c) {
+  const char *error = NULL;
+  return !c->for_cuda ||
+         cuda_program_compile(&c->session->arena, c->cuda, &c->cuda_options, &error) ||
+         fail_codegen(c, error);
 }
 
 static bool run_codegen(Compilation *c) {
   CodegenImage image = {.data = c->plan->image, .size = c->plan->image_size};
+  if (c->for_cuda) {
+    image.cuda = c->cuda->blob;
+    image.cuda_size = c->cuda->blob_size;
+  }
   return emit_code(c, CODEGEN_OBJECT, &image, &c->objects);
 }
 
@@ -157,6 +181,24 @@ static void print_llvm(Compilation *c) {
 }
 static void print_asm(Compilation *c) {
   print_code(c, CODEGEN_ASM);
+}
+
+/* One behind the other; compile.c writes them to a folder when that is asked for. */
+static void print_cuda(Compilation *c) {
+  for (uint32_t i = 0; i < c->cuda->modules.len; i++) {
+    const CudaModule *m = &c->cuda->modules.data[i];
+    strbuf_printf(&c->emitted, "// %s.cu\n", m->name);
+    strbuf_puts(&c->emitted, m->text);
+    strbuf_putc(&c->emitted, '\n');
+  }
+}
+static void print_ptx(Compilation *c) {
+  for (uint32_t i = 0; i < c->cuda->modules.len; i++) {
+    const CudaModule *m = &c->cuda->modules.data[i];
+    strbuf_printf(&c->emitted, "// %s.ptx\n", m->name);
+    strbuf_puts(&c->emitted, m->ptx);
+    strbuf_putc(&c->emitted, '\n');
+  }
 }
 
 static const char *verify_stage(Compilation *c, GraphStage stage, const char *pass) {
@@ -234,6 +276,8 @@ static const Pass passes[] = {
     {"pipeline", count_groups, STAGE_PIPELINE, NULL, NULL, print_pipeline},
     {"llvm", count_kernels, STAGE_LLVM, NULL, NULL, print_llvm},
     {"asm", count_kernels, STAGE_ASM, NULL, NULL, print_asm},
+    {"cuda", count_kernels, STAGE_CUDA, run_cuda, NULL, print_cuda},
+    {"ptx", count_kernels, STAGE_PTX, run_ptx, NULL, print_ptx},
     {"codegen", count_kernels, STAGE_OBJECT, run_codegen, NULL, NULL},
     {"link", count_kernels, STAGE_EXECUTABLE, run_link, NULL, NULL},
 };
@@ -267,7 +311,7 @@ bool pipeline_run(Compilation *c, Stage last) {
     const Pass *p = &passes[i];
     double begin = seconds();
     bool ok = !p->run || p->run(c);
-    if (timed && p->run) {
+    if (timed && p->run && (c->for_cuda || (p->to != STAGE_CUDA && p->to != STAGE_PTX))) {
       double ms = 1e3 * (seconds() - begin);
       Amount amount = ok ? p->count(c) : (Amount){"", 0};
       fprintf(stderr, "%-10s %8.3f ms %8u %s\n", p->name, ms, amount.n, amount.what);
@@ -276,7 +320,7 @@ bool pipeline_run(Compilation *c, Stage last) {
     if (!ok || s->sink.errors) return false;
     const char *fault = verify && p->verify ? p->verify(c) : NULL;
     if (fault) internal_error(p->name, fault);
-    if (c->emit[p->to] && p->print) p->print(c);
+    if (c->emit[p->to] && p->print && !c->to_folder) p->print(c);
   }
   return s->sink.errors == 0;
 }

@@ -4,6 +4,7 @@
 
 #include "autodiff/autodiff.h"
 #include "codegen/codegen.h"
+#include "codegen/cuda_program.h"
 #include "driver/session.h"
 #include "fuse/fuse.h"
 #include "plan/plan.h"
@@ -23,6 +24,8 @@
   X(PIPELINE, "pipeline", "the schedule over time, as SVG")                                        \
   X(LLVM, "llvm", "LLVM IR of the kernels")                                                        \
   X(ASM, "asm", "machine code of the kernels as text")                                             \
+  X(CUDA, "cuda", "CUDA C of the kernels")                                                         \
+  X(PTX, "ptx", "their PTX")                                                                       \
   X(OBJECT, "object", "object file")                                                               \
   X(EXECUTABLE, "executable", "linked")
 
@@ -38,13 +41,17 @@ typedef struct Compilation {
   Session *session;
   SemaOptions sema;
   const char *output; /* -o */
+  bool for_cuda;      /* --target */
+  CudaOptions cuda_options;
   bool emit[STAGE_COUNT];
+  bool to_folder; /* CUDA and PTX go to files of the folder `output`, which compile.c writes */
   StrBuf emitted; /* what --emit asked for so far */
   Program *program;
   PlanCache *plans;
   FusedProgram *fused[BLOCK_COUNT];
   KernelSet kernels;
   Plan *plan;
+  CudaProgram *cuda; /* for_cuda */
   CodegenResult objects;
 } Compilation;
 

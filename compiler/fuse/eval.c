@@ -30,6 +30,22 @@ KRef fuse_scaled(Lower *l, KRef v, SymId by) {
   return point2(l, OP_MUL, v, sym_value(l, by));
 }
 
+KNote fuse_note(Lower *l, NodeId id) {
+  const KNote before = l->b.at;
+  const Node *n = graph_node(l->f->g, id);
+  l->b.at = (KNote){.span = n->span, .op = n->op};
+  return before;
+}
+
+/* What the user calls it, or the operator that makes it. */
+static const char *buffer_name(const Fuser *f, FValueId v) {
+  if (!v) return "step";
+  ValueId value = f->p->values.data[v].value;
+  if (!value) return "parts";
+  const Value *x = graph_value(f->g, value);
+  return x->name ? x->name : op_name(graph_node(f->g, x->node)->op);
+}
+
 uint32_t fuse_buffer(Lower *l, FValueId v, DType dtype, bool written) {
   for (uint32_t i = 0; i < l->bufs.len; i++) {
     if (l->bufs.data[i] != v) continue;
@@ -37,7 +53,9 @@ uint32_t fuse_buffer(Lower *l, FValueId v, DType dtype, bool written) {
     return i;
   }
   VEC_PUSH(l->f->arena, &l->bufs, v);
-  return kb_buf(&l->b, v ? KBUF_TENSOR : KBUF_STEP, dtype, written);
+  uint32_t b = kb_buf(&l->b, v ? KBUF_TENSOR : KBUF_STEP, dtype, written);
+  l->b.buf_names.data[b] = buffer_name(l->f, v);
+  return b;
 }
 
 KAccess fuse_access(Lower *l, uint32_t buf, const TensorType *t, const Ix *ix, KRef *dyn) {
@@ -320,7 +338,10 @@ static KRef compute(Lower *l, NodeId id, const Ix *ix, KRef pred) {
   };
   const Node *n = graph_node(l->f->g, id);
   Eval e = {.l = l, .n = n, .type = value_type(l->f->g, n->first_result), .ix = ix, .pred = pred};
-  return element[n->op](&e);
+  const KNote outer = fuse_note(l, id);
+  KRef ref = element[n->op](&e);
+  l->b.at = outer;
+  return ref;
 }
 
 /* --- values ---- */

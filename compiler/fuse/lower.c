@@ -273,6 +273,7 @@ static void emit_block_totals(Schedule *p) {
   l->block++;
   for (uint32_t i = 0; i < p->nlive; i++) {
     if (!has_row_part(p, p->live[i])) continue;
+    fuse_note(l, p->live[i]);
     DType type = l->f->p->values.data[p->total[i]].dtype;
     KAccess a = kb_access(fuse_buffer(l, p->total[i], type, true));
     a.stride[0] = KINT_ONE;
@@ -294,6 +295,7 @@ static void emit_scalar_block(Schedule *p, uint32_t t) {
     uint32_t ready = p->time[i] + inner;
     bool per_row = inner || !l->vec || !iterates_fully(p, id);
     if (ready != t || !per_row) continue;
+    fuse_note(l, id);
     if (total) {
       emit_total(p, i, inner ? p->reduced[i] : fuse_eval_node(l, id));
       continue;
@@ -312,6 +314,7 @@ static void emit_loop_block(Schedule *p, uint32_t t) {
   for (uint32_t i = 0; i < p->nlive; i++) {
     NodeId id = p->live[i];
     if (p->time[i] != t || !iterates_fully(p, id)) continue;
+    fuse_note(l, id);
     if (has_inner_part(p, id) || (has_row_part(p, id) && l->blocks))
       p->reduced[i] =
           kb_reduce(&l->b, reduce_op(graph_node(l->f->g, id)->op), fuse_eval_node(l, id));
@@ -426,6 +429,7 @@ static void second_level(Schedule *p, uint32_t i) {
   l.chunk_rows = p->l.nchunks;
   l.nchunks = SYM_ONE;
   kb_init(&l.b, f->arena);
+  fuse_note(&l, id);
   kb_block(&l.b, true);
   KAccess from = kb_access(fuse_buffer(&l, p->total[i], type, false));
   from.stride[chunk_dim] = fuse_slot(&l, elements);

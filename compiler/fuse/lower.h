@@ -43,6 +43,8 @@ typedef struct Lower {
 KRef fuse_eval(Lower *l, ValueId v, const Ix *ix, KRef pred);
 /* The root value of a node of the group, under the group's map. */
 KRef fuse_eval_node(Lower *l, NodeId id);
+/* Notes the node with the instructions that follow; returns what was noted before. */
+KNote fuse_note(Lower *l, NodeId id);
 KInt fuse_slot(Lower *l, SymId s);
 uint32_t fuse_buffer(Lower *l, FValueId v, DType dtype, bool written);
 /* Domain strides of a dense value under an index map; *dyn gets the run-time part (or 0). */

@@ -25,6 +25,7 @@ KInt kb_int(KBuilder *b) {
 uint32_t kb_buf(KBuilder *b, KBufKind kind, DType storage, bool written) {
   VEC_PUSH(b->arena, &b->bufs,
            (KBuf){.kind = (uint8_t)kind, .dtype = (uint8_t)storage, .written = written});
+  VEC_PUSH(b->arena, &b->buf_names, NULL);
   return b->bufs.len - 1;
 }
 
@@ -55,6 +56,7 @@ static KInstr blank(KKind kind, DType type) {
 
 static KRef push(KBuilder *b, KInstr in) {
   VEC_PUSH(b->arena, &b->instrs, in);
+  VEC_PUSH(b->arena, &b->notes, b->at);
   b->blocks.data[b->blocks.len - 1].count++;
   return b->instrs.len;
 }
@@ -220,6 +222,8 @@ Kernel *kb_finish(KBuilder *b) {
                 .bufs = b->bufs.data,
                 .instrs = b->instrs.data,
                 .blocks = b->blocks.data,
+                .notes = b->notes.data,
+                .buf_names = b->buf_names.data,
                 .chunk_rows = b->chunk_rows,
                 .nchunks = b->nchunks,
                 .vec_block = b->vec_block,

@@ -13,8 +13,11 @@ typedef struct KBuilder {
   KInt chunk_rows, nchunks;
   uint32_t vec_block;
   bool lanes;
+  KNote at; /* noted with instructions that are made */
   VEC(KBuf) bufs;
+  VEC(const char *) buf_names; /* set by the caller, or NULL */
   VEC(KInstr) instrs;
+  VEC(KNote) notes;
   VEC(KBlock) blocks;
 } KBuilder;
 

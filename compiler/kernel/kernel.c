@@ -13,7 +13,7 @@ uint32_t kernel_lanes(const Kernel *k) {
   return KERNEL_LANES;
 }
 
-/* Everything but pointers and the name. Instructions and dims are zeroed before they are filled
+/* Everything but pointers, names and notes. Instructions and dims are zeroed before they are filled
  * (build.c), so bytes decide. */
 uint64_t kernel_hash(const Kernel *k) {
   const int64_t head[] = {k->ndims,      k->nbufs,   k->nints,     k->ninstrs, k->nblocks,
@@ -56,6 +56,8 @@ uint32_t kernel_set_add(Arena *arena, KernelSet *set, const Kernel *k, const cha
   mine->bufs = copy(arena, k->bufs, sizeof(KBuf) * k->nbufs);
   mine->instrs = copy(arena, k->instrs, sizeof(KInstr) * k->ninstrs);
   mine->blocks = copy(arena, k->blocks, sizeof(KBlock) * k->nblocks);
+  if (k->notes) mine->notes = copy(arena, k->notes, sizeof(KNote) * k->ninstrs);
+  if (k->buf_names) mine->buf_names = copy(arena, k->buf_names, sizeof(char *) * k->nbufs);
   id_map_put(arena, &set->by_hash, key, set->kernels.len);
   VEC_PUSH(arena, &set->kernels, mine);
   return set->kernels.len - 1;

@@ -49,6 +49,7 @@
 #define DTM_KERNEL_KERNEL_H
 
 #include "base/vec.h"
+#include "diag/diag.h"
 #include "ops/ops.h"
 
 enum {
@@ -133,6 +134,12 @@ typedef struct KBuf {
   bool written;
 } KBuf;
 
+/* Where an instruction comes from: for comments of emitted text, no part of the content. */
+typedef struct KNote {
+  Span span; /* file 0 = nowhere in particular */
+  Op op;     /* the operator of the source, which may be many instructions */
+} KNote;
+
 typedef struct Kernel {
   const char *name; /* "k12_softmax": number and the main operator; not part of the content */
   uint32_t ndims, nbufs, nints, ninstrs, nblocks;
@@ -140,12 +147,15 @@ typedef struct Kernel {
   KBuf *bufs;
   KInstr *instrs;
   KBlock *blocks;
-  KInt chunk_rows, nchunks; /* with ROW dims */
+  const KNote *notes;           /* per instruction, or NULL; of the first program part with this
+                                   content */
+  const char *const *buf_names; /* per buffer, or NULL; an entry may be NULL */
+  KInt chunk_rows, nchunks;     /* with ROW dims */
   uint32_t vec_block;       /* 0 = the vector dim is not cut */
   bool lanes;               /* REDUCE keeps the vector dim; vec_block is the width of a strip */
 } Kernel;
 
-/* Content, without the name. */
+/* Content, without names and notes. */
 uint64_t kernel_hash(const Kernel *k);
 bool kernel_equal(const Kernel *a, const Kernel *b);
 /* Distinct kernels of a program, in order of first use. */

@@ -11,7 +11,8 @@ static const char *check_records(const AbiCuda *c) {
   const AbiCudaHeader *h = c->header;
   for (uint32_t i = 0; i < h->nfunctions; i++) {
     const AbiCudaFunction *f = &c->functions[i];
-    if (f->name >= h->string_bytes || f->module >= h->nmodules) return "a function is out of range";
+    if (f->name >= h->string_bytes || f->entry >= h->string_bytes || f->module >= h->nmodules)
+      return "a function is out of range";
     if (f->kind == ABI_CUDA_GENERATED && f->vec >= (int64_t)f->nints)
       return "a kernel has no such integer";
     if (f->kind == ABI_CUDA_GENERATED && !f->width) return "a kernel has no width";

@@ -10,7 +10,7 @@
  *
  * A generated kernel:
  *
- *   extern "C" __global__ void NAME(buffers: one pointer each, int64_t ints: one each,
+ *   extern "C" __global__ void ENTRY(buffers: one pointer each, int64_t ints: one each,
  *                                   int64_t tasks, int32_t group)
  *
  * `group` threads of a block of ABI_CUDA_BLOCK share a task; abi_cuda_launch says how many. Results
@@ -49,7 +49,8 @@ enum { ABI_CUDA_CALL_WORDS = 4 /* behind the ints */ };
 enum { ABI_CUDA_INT_ZERO = -1, ABI_CUDA_INT_ONE = -2 };
 
 typedef struct AbiCudaFunction {
-  uint32_t name; /* of the entry; distinct in the blob */
+  uint32_t name;  /* "k3_sum", distinct in the blob */
+  uint32_t entry; /* its name in the module: "k_sum"; of library kernels the same as `name` */
   uint32_t module;
   uint32_t kind;            /* AbiCudaKind; what follows is of generated kernels only */
   uint32_t nbuffers, nints; /* parameters, before tasks and group */

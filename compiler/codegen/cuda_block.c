@@ -1,0 +1,328 @@
+/* The blocks of a kernel as CUDA C: scalar code, loops over inner dims and the vector dim.
+ *
+ * Of the W elements that a thread takes at once arithmetic is written once, in a loop that is
+ * unrolled; contiguous accesses are made for all of them together, loads before it and stores
+ * behind it. */
+#include "codegen/cuda_text.h"
+
+#include <string.h>
+
+static const KInstr *instr(const CudaText *t, uint32_t i) {
+  return &t->k->instrs[i];
+}
+
+static DType storage_of(const CudaText *t, uint32_t i) {
+  return (DType)t->k->bufs[instr(t, i)->access.buf].dtype;
+}
+
+static void meet(CudaText *t, uint32_t i) {
+  if (t->sync[i]) cuda_line(t, "dtm_sync(group);");
+}
+
+/* --- single instructions ---- */
+
+void cuda_rows_to_chunk(CudaText *t, const char *saved[KERNEL_MAX_DIMS]) {
+  bool first = true;
+  memcpy(saved, t->index, sizeof t->index);
+  for (uint32_t d = 0; d < t->k->ndims; d++) {
+    if (t->k->dims[d].role != KDIM_ROW) continue;
+    t->index[d] = first ? t->chunk : NULL;
+    first = false;
+  }
+}
+
+static const char *accumulator_address(CudaText *t, uint32_t i) {
+  const char *saved[KERNEL_MAX_DIMS];
+  cuda_rows_to_chunk(t, saved);
+  const char *at = cuda_address(t, &instr(t, i)->access);
+  memcpy(t->index, saved, sizeof t->index);
+  return at;
+}
+
+/* "if (guard && predicate) " or "". */
+static const char *condition(const CudaText *t, const char *guard, KRef pred) {
+  const char *p = pred ? cuda_operand(t, pred) : NULL;
+  if (guard && p) return arena_printf(t->arena, "if (%s && %s) ", guard, p);
+  return guard || p ? arena_printf(t->arena, "if (%s) ", guard ? guard : p) : "";
+}
+
+static void emit_store(CudaText *t, uint32_t i, const char *guard) {
+  const KInstr *in = instr(t, i);
+  cuda_statement(t, i, "%s%s[%s] = %s;", condition(t, guard, in->b), t->buf[in->access.buf],
+                 cuda_address(t, &in->access),
+                 cuda_stored(t, storage_of(t, i), cuda_operand(t, in->a)));
+}
+
+static void emit_accum(CudaText *t, uint32_t i, const char *guard) {
+  const KInstr *in = instr(t, i);
+  DType storage = storage_of(t, i);
+  const char *place =
+      arena_printf(t->arena, "%s[%s]", t->buf[in->access.buf], accumulator_address(t, i));
+  const char *sum = cuda_combine(t, (ReduceOp)in->reduce, (DType)in->type,
+                                 cuda_loaded(t, storage, place), cuda_operand(t, in->a));
+  cuda_statement(t, i, "%s%s = %s;", condition(t, guard, 0), place, cuda_stored(t, storage, sum));
+}
+
+/* One element; `guard` says whether it is there, `stores` whether this thread is to store it. */
+static void emit_instr(CudaText *t, uint32_t i, const char *guard, const char *stores) {
+  const KInstr *in = instr(t, i);
+  switch ((KKind)in->kind) {
+  case K_NONE:
+  case K_CONST: /* written where it is used */
+    break;
+  case K_INDEX:
+  case K_LOAD:
+  case K_POINT:
+  case K_CAST:
+  case K_RANDOM:
+    cuda_statement(t, i, "const %s v%u = %s;", cuda_type((DType)in->type), i + 1,
+                   cuda_value(t, i, guard));
+    break;
+  case K_REDUCE:
+    cuda_statement(t, i, "%sv%u = %s;", condition(t, guard, 0), i + 1,
+                   cuda_combine(t, (ReduceOp)in->reduce, (DType)in->type,
+                                arena_printf(t->arena, "v%u", i + 1), cuda_operand(t, in->a)));
+    break;
+  case K_STORE:
+    emit_store(t, i, stores);
+    break;
+  case K_ACCUM:
+    emit_accum(t, i, stores);
+    break;
+  }
+}
+
+/* --- the vector dim ---- */
+
+static bool is_array(const CudaText *t, uint32_t i) {
+  return t->form[i] == CUDA_FORM_ARRAY;
+}
+
+/* Where the vectors of every contiguous access begin, and whether they may be moved as words. */
+static void emit_pointers(CudaText *t, const KBlock *block) {
+  StrBuf wide;
+  strbuf_init(&wide, t->arena);
+  for (uint32_t i = block->first; i < block->first + block->count; i++) {
+    const KInstr *in = instr(t, i);
+    if (!is_array(t, i)) continue;
+    const char *at = in->kind == K_ACCUM ? accumulator_address(t, i) : cuda_address(t, &in->access);
+    const char *type = cuda_storage(storage_of(t, i));
+    const char *index = in->kind == K_LOAD && in->a ? cuda_operand(t, in->a) : NULL;
+    bool from_start = strcmp(at, "0") == 0;
+    cuda_line(t, "%s%s *const p%u = %s%s%s%s%s;", in->kind == K_LOAD ? "const " : "", type, i + 1,
+              t->buf[in->access.buf], from_start ? "" : " + ", from_start ? "" : at,
+              index ? " + " : "", index ? index : "");
+    strbuf_printf(&wide, "%sp%u", wide.len ? ", " : "", i + 1);
+  }
+  cuda_line(t, "const bool wide = dtm_aligned<%u>(%s);", t->width, wide.text);
+}
+
+static void load_arrays(CudaText *t, const KBlock *block, const char *at) {
+  for (uint32_t i = block->first; i < block->first + block->count; i++) {
+    const KInstr *in = instr(t, i);
+    if (!is_array(t, i)) continue;
+    cuda_line(t, "%s v%u[%u];", cuda_type((DType)in->type), i + 1, t->width);
+    if (in->kind != K_STORE)
+      cuda_statement(t, i, "dtm_load(v%u, p%u + %s, count, wide);", i + 1, i + 1, at);
+  }
+}
+
+static void store_arrays(CudaText *t, const KBlock *block, const char *at) {
+  for (uint32_t i = block->first; i < block->first + block->count; i++)
+    if (is_array(t, i) && instr(t, i)->kind != K_LOAD)
+      cuda_statement(t, i, "dtm_store(p%u + %s, v%u, count, wide);", i + 1, at, i + 1);
+}
+
+static void compute_elements(CudaText *t, const KBlock *block, const char *guard) {
+  for (uint32_t i = block->first; i < block->first + block->count; i++) {
+    const KInstr *in = instr(t, i);
+    if (t->form[i] == CUDA_FORM_UNIFORM || (is_array(t, i) && in->kind == K_LOAD)) continue;
+    if (!is_array(t, i)) {
+      emit_instr(t, i, guard, guard);
+      continue;
+    }
+    const char *value = cuda_operand(t, in->a);
+    if (in->kind == K_ACCUM)
+      value = cuda_combine(t, (ReduceOp)in->reduce, (DType)in->type,
+                           arena_printf(t->arena, "v%u[e]", i + 1), value);
+    cuda_statement(t, i, "v%u[e] = %s;", i + 1, value);
+  }
+}
+
+static void emit_uniform(CudaText *t, const KBlock *block) {
+  for (uint32_t i = block->first; i < block->first + block->count; i++)
+    if (t->form[i] == CUDA_FORM_UNIFORM) emit_instr(t, i, NULL, NULL);
+}
+
+/* for the elements of this thread in [lo, hi), `width` of them at a time */
+static void open_vectors(CudaText *t, const char *lo, const char *hi) {
+  const char *i = arena_printf(t->arena, "i%u", t->vec);
+  const char *from = strcmp(lo, "0") == 0 ? "" : arena_printf(t->arena, "%s + ", lo);
+  if (t->width == 1)
+    cuda_open(t, "for (int64_t %s = %slane; %s < %s; %s += group) {", i, from, i, hi, i);
+  else
+    cuda_open(t, "for (int64_t %s = %slane * %u; %s < %s; %s += group * %u) {", i, from, t->width,
+              i, hi, i, t->width);
+}
+
+static void open_elements(CudaText *t) {
+  cuda_line(t, "#pragma unroll");
+  cuda_open(t, "for (int e = 0; e < %u; e++) {", t->width);
+  t->element = true;
+  t->index[t->vec] = arena_printf(t->arena, "i%u + e", t->vec);
+}
+
+static void close_elements(CudaText *t) {
+  t->element = false;
+  t->index[t->vec] = arena_printf(t->arena, "i%u", t->vec);
+  cuda_close(t);
+}
+
+static bool computes_elements(const CudaText *t, const KBlock *block) {
+  for (uint32_t i = block->first; i < block->first + block->count; i++)
+    if (t->form[i] != CUDA_FORM_UNIFORM && !(is_array(t, i) && instr(t, i)->kind == K_LOAD))
+      return true;
+  return false;
+}
+
+static void emit_vectors(CudaText *t, const KBlock *block, const char *lo, const char *hi) {
+  if (!computes_elements(t, block)) return;
+  if (t->width > 1) emit_pointers(t, block);
+  open_vectors(t, lo, hi);
+  const char *at = t->index[t->vec] = arena_printf(t->arena, "i%u", t->vec);
+  if (t->width > 1) {
+    cuda_line(t, "const int count = dtm_count<%u>(%s - %s);", t->width, hi, at);
+    load_arrays(t, block, at);
+    open_elements(t);
+    compute_elements(t, block, "e < count");
+    close_elements(t);
+    store_arrays(t, block, at);
+  } else {
+    compute_elements(t, block, NULL);
+  }
+  t->index[t->vec] = NULL;
+  cuda_close(t);
+}
+
+/* --- inner dims ---- */
+
+static uint32_t open_inner(CudaText *t) {
+  uint32_t n = 0;
+  for (uint32_t d = 0; d < t->k->ndims; d++) {
+    if (t->k->dims[d].role != KDIM_INNER) continue;
+    const char *i = arena_printf(t->arena, "i%u", d);
+    cuda_open(t, "for (int64_t %s = 0; %s < %s; %s++) {", i, i, cuda_extent(t, d), i);
+    t->index[d] = i;
+    n++;
+  }
+  return n;
+}
+
+static void close_inner(CudaText *t, uint32_t n) {
+  for (; n; n--) cuda_close(t);
+  for (uint32_t d = 0; d < t->k->ndims; d++)
+    if (t->k->dims[d].role == KDIM_INNER) t->index[d] = NULL;
+}
+
+/* Something is read before the vector loop, which may be empty. */
+static bool reads_before(const CudaText *t, const KBlock *block) {
+  for (uint32_t i = block->first; i < block->first + block->count; i++)
+    if (t->form[i] == CUDA_FORM_UNIFORM && instr(t, i)->kind == K_LOAD) return true;
+  return false;
+}
+
+static void begin_reduces(CudaText *t, const KBlock *block) {
+  for (uint32_t i = block->first; i < block->first + block->count; i++) {
+    const KInstr *in = instr(t, i);
+    if (in->kind != K_REDUCE) continue;
+    cuda_line(t, "%s v%u = %s;", cuda_type((DType)in->type), i + 1,
+              cuda_neutral((ReduceOp)in->reduce, (DType)in->type, t->arena));
+  }
+}
+
+static void emit_loop_block(CudaText *t, const KBlock *block, const char *lo, const char *hi) {
+  begin_reduces(t, block);
+  uint32_t inner = open_inner(t);
+  bool guarded = reads_before(t, block);
+  cuda_open(t, guarded ? "if (%s < %s) {" : "{", lo, hi);
+  emit_uniform(t, block);
+  emit_vectors(t, block, lo, hi);
+  cuda_close(t);
+  close_inner(t, inner);
+  for (uint32_t i = block->first; i < block->first + block->count; i++)
+    if (instr(t, i)->kind == K_REDUCE)
+      cuda_statement(t, i, "v%u = dtm_reduce(%s(), v%u, group);", i + 1,
+                     cuda_functor((ReduceOp)instr(t, i)->reduce), i + 1);
+}
+
+static void emit_scalar_block(CudaText *t, const KBlock *block) {
+  if (t->block) t->index[t->vec] = t->block;
+  for (uint32_t i = block->first; i < block->first + block->count; i++) {
+    if (i > block->first) meet(t, i);
+    emit_instr(t, i, NULL, "lane == 0");
+  }
+  if (t->block) t->index[t->vec] = NULL;
+}
+
+/* --- lanes: an element of the strip per thread ---- */
+
+static void emit_lanes_block(CudaText *t, const KBlock *block) {
+  uint32_t inner = 0;
+  t->index[t->vec] = arena_printf(t->arena, "i%u", t->vec);
+  if (block->loop) {
+    begin_reduces(t, block);
+    inner = open_inner(t);
+  }
+  for (uint32_t i = block->first; i < block->first + block->count; i++) {
+    bool reduce = instr(t, i)->kind == K_REDUCE; /* of a lane that is not there nobody reads it */
+    emit_instr(t, i, reduce ? NULL : "live", "live");
+  }
+  close_inner(t, inner);
+  t->index[t->vec] = NULL;
+}
+
+void cuda_blocks(CudaText *t, const char *lo, const char *hi) {
+  for (uint32_t b = 0; b < t->k->nblocks; b++) {
+    const KBlock *block = &t->k->blocks[b];
+    if (block->count) meet(t, block->first);
+    if (t->k->lanes)
+      emit_lanes_block(t, block);
+    else if (block->loop)
+      emit_loop_block(t, block, lo, hi);
+    else
+      emit_scalar_block(t, block);
+  }
+}
+
+/* --- accumulators ---- */
+
+/* Dealt out as in the loops that add: every thread begins the columns it owns. */
+void cuda_init_accumulators(CudaText *t, const char *extent) {
+  for (uint32_t b = 0; b < t->k->nblocks; b++) {
+    const KBlock *block = &t->k->blocks[b];
+    for (uint32_t i = block->first; i < block->first + block->count; i++) {
+      const KInstr *in = instr(t, i);
+      if (in->kind != K_ACCUM) continue;
+      DType storage = storage_of(t, i);
+      const char *neutral = cuda_neutral((ReduceOp)in->reduce, (DType)in->type, t->arena);
+      uint32_t inner = block->loop ? open_inner(t) : 0;
+      const char *guard = block->loop ? NULL : "lane == 0";
+      if (block->loop) {
+        open_vectors(t, "0", extent);
+        t->index[t->vec] = arena_printf(t->arena, "i%u", t->vec);
+        if (t->width > 1) {
+          guard = arena_printf(t->arena, "i%u + e < %s", t->vec, extent);
+          open_elements(t);
+        }
+      }
+      cuda_line(t, "%s%s[%s] = %s;", condition(t, guard, 0), t->buf[in->access.buf],
+                accumulator_address(t, i), cuda_stored(t, storage, neutral));
+      if (block->loop) {
+        if (t->width > 1) close_elements(t);
+        t->index[t->vec] = NULL;
+        cuda_close(t);
+        close_inner(t, inner);
+      }
+    }
+  }
+}

@@ -1,0 +1,267 @@
+/* The modules of a program: texts of kernels, instances of library files, what was edited by hand.
+ * See cuda_program.h. */
+#include "codegen/cuda_program.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/abi/image.h"
+
+/* --- --target ---- */
+
+static const char *parse_arch(Arena *arena, const char *word, CudaTarget *out) {
+  bool binary = strncmp(word, "sm_", 3) == 0;
+  const char *digits = binary ? word + 3 : strncmp(word, "compute_", 8) == 0 ? word + 8 : "";
+  if (strcmp(word, "native") == 0)
+    return "the chip it will run on is not known here; name it, as in cuda:sm_90";
+  if (!*digits || strlen(digits) > 4 || digits[strspn(digits, "0123456789")])
+    return arena_printf(arena,
+                        "'%s' is no chip; they are named like sm_90, or compute_90 for PTX, which "
+                        "later chips translate",
+                        word);
+  if (out->narchs == CUDA_MAX_ARCHS) return "those are too many chips";
+  out->arch[out->narchs++] = (CudaArch){(uint32_t)strtoul(digits, NULL, 10), binary};
+  return NULL;
+}
+
+const char *cuda_target_parse(Arena *arena, const char *text, CudaTarget *out) {
+  *out = (CudaTarget){0};
+  const char *fault = *text && *text != ':' ? "it takes cpu, cuda or cuda:CHIP,..." : NULL;
+  while (*text && !fault) {
+    size_t n = strcspn(text + 1, ",");
+    fault = parse_arch(arena, arena_strndup(arena, text + 1, n), out);
+    text += 1 + n;
+  }
+  return fault;
+}
+
+/* --- files ---- */
+
+/* NULL with errno set; NUL-terminated. */
+static char *read_file(Arena *arena, const char *path) {
+  FILE *f = fopen(path, "rb");
+  if (!f) return NULL;
+  StrBuf sb;
+  strbuf_init(&sb, arena);
+  char piece[4096];
+  for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;) strbuf_put_n(&sb, piece, n);
+  bool bad = ferror(f);
+  int error = errno;
+  fclose(f);
+  errno = error;
+  return bad ? NULL : sb.text;
+}
+
+typedef VEC(const char *) Names;
+
+static int by_name(const void *a, const void *b) {
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Adds names in a folder that end so; all are sorted. False with errno set. */
+static bool list_files(Arena *arena, const char *folder, const char *end, Names *out) {
+  DIR *dir = opendir(folder);
+  struct dirent *e;
+  if (!dir) return false;
+  while ((e = readdir(dir))) {
+    size_t n = strlen(e->d_name), m = strlen(end);
+    if (n > m && strcmp(e->d_name + n - m, end) == 0)
+      VEC_PUSH(arena, out, arena_strdup(arena, e->d_name));
+  }
+  closedir(dir);
+  if (out->len) qsort(out->data, out->len, sizeof *out->data, by_name);
+  return true;
+}
+
+/* dtm.cuh and what else library files include; those of --load-cuda come first. */
+static bool read_headers(Arena *arena, CudaProgram *p, const CudaOptions *o, const char **error) {
+  const char *folder = arena_printf(arena, "%s/cuda", o->library);
+  Names names = {0};
+  if (!list_files(arena, folder, ".cuh", &names) || !list_files(arena, folder, ".h", &names) ||
+      !names.len) {
+    *error = arena_printf(arena, "%s/dtm.cuh is missing; is dtmc installed completely?", folder);
+    return false;
+  }
+  for (uint32_t i = 0; i < names.len; i++) {
+    const char *name = names.data[i], *text = NULL;
+    if (o->edited) text = read_file(arena, arena_printf(arena, "%s/%s", o->edited, name));
+    if (!text) text = read_file(arena, arena_printf(arena, "%s/%s", folder, name));
+    if (!text) {
+      *error = arena_printf(arena, "cannot read %s/%s: %s", folder, name, strerror(errno));
+      return false;
+    }
+    NvrtcHeader h = {name, text};
+    VEC_PUSH(arena, &p->headers, h);
+  }
+  return true;
+}
+
+/* --- kernels ---- */
+
+static void put_type(StrBuf *out, const Image *im, const AbiBuffer *b) {
+  if (!b->type) {
+    strbuf_puts(out, b->offset == ABI_STEP_OFFSET ? "step" : "parts");
+    return;
+  }
+  static const char *const names[] = {"",
+#define X(id, name, bytes, st) name,
+                                      ABI_DTYPES(X)
+#undef X
+  };
+  const AbiType *t = &im->type[b->type];
+  strbuf_printf(out, "%s[", names[t->dtype]);
+  for (uint32_t d = 0; d < t->rank; d++)
+    strbuf_printf(out, "%s%lld", d ? ", " : "", (long long)t->shape[d]);
+  strbuf_putc(out, ']');
+}
+
+/* Which actions run each kernel: "add h, mlp.dtm:9:3: f32[8, 4], f32[4] -> f32[8, 4]". */
+static const char **find_uses(Arena *arena, const Image *im, uint32_t nkernels) {
+  enum { MOST = 20 };
+  StrBuf *text = ARENA_ARRAY(arena, StrBuf, nkernels + 1);
+  uint32_t *count = ARENA_ARRAY(arena, uint32_t, nkernels + 1);
+  for (uint64_t i = 0; i < im->action_count; i++) {
+    const AbiAction *a = &im->action[i];
+    if (a->kind != ABI_KERNEL || count[a->code]++ >= MOST) continue;
+    StrBuf *out = &text[a->code];
+    if (!out->text) strbuf_init(out, arena);
+    strbuf_printf(out, "%s%s, %s:", out->len ? "\n  " : "Shapes are those of the whole mesh.\n  ",
+                  abi_text(im, a->name), abi_text(im, a->source));
+    for (int written = 0; written < 2; written++) {
+      const char *between = written ? " -> " : " ";
+      for (uint32_t b = 0; b < a->nbuffers; b++) {
+        const AbiBuffer *buffer = &im->buffer[a->buffers + b];
+        if ((buffer->written != 0) != (written != 0)) continue;
+        strbuf_puts(out, between);
+        between = ", ";
+        put_type(out, im, buffer);
+      }
+    }
+  }
+  const char **uses = ARENA_ARRAY(arena, const char *, nkernels + 1);
+  for (uint32_t k = 0; k < nkernels; k++) {
+    if (count[k] > MOST) strbuf_printf(&text[k], "\n  and %u more", count[k] - MOST);
+    uses[k] = text[k].text;
+  }
+  return uses;
+}
+
+static void add_kernels(Arena *arena, CudaProgram *p, Kernel *const *kernels, uint32_t n,
+                        const Image *im, const Sources *sources) {
+  const char **uses = find_uses(arena, im, n);
+  for (uint32_t i = 0; i < n; i++) {
+    StrBuf text, bare;
+    strbuf_init(&text, arena);
+    strbuf_init(&bare, arena);
+    cuda_text(&text, arena, kernels[i], sources, uses[i]);
+    cuda_text(&bare, arena, kernels[i], NULL, NULL);
+    CudaModule m = {.name = kernels[i]->name,
+                    .text = text.text,
+                    .bare = bare.text,
+                    .file = arena_printf(arena, "%s.cu", cuda_entry(arena, kernels[i])),
+                    .kernel = kernels[i]};
+    VEC_PUSH(arena, &p->modules, m);
+  }
+}
+
+/* --- instances of library files ---- */
+
+/* The defines "-DT=float -DSIZE=64" as lines, then the file. */
+static bool add_instance(Arena *arena, CudaProgram *p, const AbiCudaInstance *in,
+                         const char *library, const char **error) {
+  const char *name = arena_printf(arena, "%s%s", in->file, in->suffix);
+  for (uint32_t i = 0; i < p->modules.len; i++)
+    if (!p->modules.data[i].kernel && strcmp(p->modules.data[i].name, name) == 0) return true;
+  const char *path = arena_printf(arena, "%s/cuda/%s.cu", library, in->file);
+  const char *source = read_file(arena, path);
+  if (!source) {
+    *error = arena_printf(arena, "cannot read %s: %s; is dtmc installed completely?", path,
+                          strerror(errno));
+    return false;
+  }
+  StrBuf sb;
+  strbuf_init(&sb, arena);
+  strbuf_printf(&sb, "#define DTM_SUFFIX %s\n", in->suffix);
+  for (const char *d = in->defines; *d;) {
+    size_t n = strcspn(d, " "), equals = strcspn(d, "=");
+    if (n > 2) {
+      bool valued = equals < n;
+      strbuf_printf(&sb, "#define %.*s %.*s\n", (int)((valued ? equals : n) - 2), d + 2,
+                    valued ? (int)(n - equals - 1) : 1, valued ? d + equals + 1 : "1");
+    }
+    d += n + (d[n] == ' ');
+  }
+  strbuf_puts(&sb, source);
+  CudaModule m = {
+      .name = name, .text = sb.text, .bare = sb.text, .file = arena_printf(arena, "%s.cu", name)};
+  VEC_PUSH(arena, &p->modules, m);
+  return true;
+}
+
+static bool add_instances(Arena *arena, CudaProgram *p, const Image *im, const char *library,
+                          const char **error) {
+  for (uint64_t i = 0; i < im->action_count; i++) {
+    AbiCudaInstance needed[ABI_CUDA_MAX_INSTANCES];
+    uint32_t n = abi_cuda_instances(im, &im->action[i], needed);
+    for (uint32_t j = 0; j < n; j++)
+      if (!add_instance(arena, p, &needed[j], library, error)) return false;
+  }
+  return true;
+}
+
+/* --- --load-cuda ---- */
+
+static bool take_edited(Arena *arena, CudaProgram *p, const char *folder, const char **error) {
+  Names names = {0};
+  if (!list_files(arena, folder, ".cu", &names)) {
+    *error =
+        arena_printf(arena, "--load-cuda: cannot read the folder %s: %s", folder, strerror(errno));
+    return false;
+  }
+  for (uint32_t i = 0; i < names.len; i++) {
+    const char *path = arena_printf(arena, "%s/%s", folder, names.data[i]);
+    size_t n = strlen(names.data[i]) - strlen(".cu");
+    CudaModule *m = NULL;
+    for (uint32_t j = 0; j < p->modules.len && !m; j++) {
+      const char *name = p->modules.data[j].name;
+      if (strlen(name) == n && strncmp(name, names.data[i], n) == 0) m = &p->modules.data[j];
+    }
+    if (!m) {
+      *error = arena_printf(arena,
+                            "--load-cuda: %s is no kernel of this program as it is compiled now; "
+                            "see what there is with --emit=cuda",
+                            path);
+      return false;
+    }
+    const char *text = read_file(arena, path);
+    if (!text) {
+      *error = arena_printf(arena, "--load-cuda: cannot read %s: %s", path, strerror(errno));
+      return false;
+    }
+    if (strcmp(text, m->text) == 0) continue; /* as it was made */
+    m->text = m->bare = text;
+    m->file = path;
+    m->edited = true;
+  }
+  return true;
+}
+
+CudaProgram *cuda_program(Arena *arena, Kernel *const *kernels, uint32_t nkernels,
+                          const unsigned char *image, size_t image_size, const CudaOptions *options,
+                          const char **error) {
+  CudaProgram *p = ARENA_NEW(arena, CudaProgram);
+  Image im;
+  const char *fault = abi_image_open(image, image_size, &im);
+  if (fault) {
+    *error = arena_printf(arena, "the plan is damaged: %s", fault);
+    return NULL;
+  }
+  if (!read_headers(arena, p, options, error)) return NULL;
+  add_kernels(arena, p, kernels, nkernels, &im, options->sources);
+  if (!add_instances(arena, p, &im, options->library, error)) return NULL;
+  if (options->edited && !take_edited(arena, p, options->edited, error)) return NULL;
+  return p;
+}

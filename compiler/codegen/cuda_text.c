@@ -1,0 +1,189 @@
+/* A kernel as CUDA C: its parameters, tasks and rows; the blocks within are cuda_block.c's. The
+ * loop nest is the one kernel.h describes. */
+#include "codegen/cuda_text.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+/* --- lines ---- */
+
+static void put_line(CudaText *t, const char *fmt, va_list ap) {
+  for (int i = 0; i < t->depth; i++) strbuf_puts(t->out, "  ");
+  strbuf_puts(t->out, arena_vprintf(t->arena, fmt, ap));
+}
+
+void cuda_line(CudaText *t, const char *fmt, ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  put_line(t, fmt, ap);
+  va_end(ap);
+  strbuf_putc(t->out, '\n');
+}
+
+static bool same_note(const KNote *a, const KNote *b) {
+  return a->op == b->op && a->span.file == b->span.file && a->span.start == b->span.start;
+}
+
+void cuda_statement(CudaText *t, uint32_t i, const char *fmt, ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  put_line(t, fmt, ap);
+  va_end(ap);
+  const KNote *note = t->sources && t->k->notes ? &t->k->notes[i] : NULL;
+  if (note && note->op && (!t->said || !same_note(t->said, note))) {
+    strbuf_printf(t->out, " // %s", op_name(note->op));
+    if (note->span.file)
+      strbuf_printf(t->out, ", %s", span_print(t->arena, t->sources, note->span));
+    t->said = note;
+  }
+  strbuf_putc(t->out, '\n');
+}
+
+void cuda_open(CudaText *t, const char *fmt, ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  put_line(t, fmt, ap);
+  va_end(ap);
+  strbuf_putc(t->out, '\n');
+  t->depth++;
+}
+
+void cuda_close(CudaText *t) {
+  t->depth--;
+  cuda_line(t, "}");
+}
+
+/* --- the entry ---- */
+
+/* `text` as lines of a comment. */
+static void put_comment(StrBuf *out, const char *text) {
+  strbuf_puts(out, "/* ");
+  for (const char *p = text; *p; p++) {
+    if (*p == '\n' && !p[1]) break;
+    if (p[0] == '*' && p[1] == '/')
+      strbuf_puts(out, "* "); /* no end of the comment */
+    else if (*p == '\n')
+      strbuf_puts(out, "\n * ");
+    else
+      strbuf_putc(out, *p);
+  }
+  strbuf_puts(out, " */\n");
+}
+
+/* The IR, whose lines are the same in both forms. */
+static void put_head(CudaText *t) {
+  StrBuf ir;
+  strbuf_init(&ir, t->arena);
+  Kernel named = *t->k;
+  if (!t->sources) named.name = NULL;
+  kernel_print(&ir, &named);
+  put_comment(t->out, ir.text);
+  strbuf_puts(t->out, "#include \"dtm.cuh\"\n\n");
+}
+
+static void put_signature(CudaText *t) {
+  const Kernel *k = t->k;
+  cuda_line(t, "extern \"C\" __global__ void __launch_bounds__(DTM_BLOCK)");
+  strbuf_printf(t->out, "%s(", cuda_entry(t->arena, k));
+  for (uint32_t i = 0; i < k->nbufs; i++) {
+    const KBuf *b = &k->bufs[i];
+    const char *type = b->kind == KBUF_STEP ? "int64_t" : cuda_storage((DType)b->dtype);
+    strbuf_printf(t->out, "%s%s *%s,\n    ", b->written ? "" : "const ", type, t->buf[i]);
+  }
+  for (uint32_t i = 0; i < k->nints; i++) strbuf_printf(t->out, "int64_t n%u, ", i);
+  strbuf_puts(t->out, "int64_t tasks, int32_t group) {\n");
+  t->depth = 1;
+}
+
+/* --- tasks and rows ---- */
+
+/* The indices of the dims of a role out of their number `rest`; the outermost takes what is left,
+ * unless something lies around it. */
+static void decompose(CudaText *t, KDimRole role, bool more) {
+  uint32_t first = KERNEL_MAX_DIMS;
+  for (uint32_t d = t->k->ndims; d-- > 0;)
+    if (t->k->dims[d].role == role) first = d;
+  for (uint32_t d = t->k->ndims; d-- > 0;) {
+    if (t->k->dims[d].role != role) continue;
+    t->index[d] = arena_printf(t->arena, "i%u", d);
+    if (d == first && !more)
+      cuda_line(t, "const int64_t i%u = rest;", d);
+    else
+      cuda_line(t, "const int64_t i%u = dtm_take(rest, %s);", d, cuda_extent(t, d));
+  }
+}
+
+static bool has_role(const Kernel *k, KDimRole role) {
+  for (uint32_t d = 0; d < k->ndims; d++)
+    if (k->dims[d].role == role) return true;
+  return false;
+}
+
+static void put_rows(CudaText *t, const char *extent) {
+  const Kernel *k = t->k;
+  StrBuf rows;
+  strbuf_init(&rows, t->arena);
+  for (uint32_t d = 0; d < k->ndims; d++)
+    if (k->dims[d].role == KDIM_ROW)
+      strbuf_printf(&rows, "%s%s", rows.len ? " * " : "", cuda_extent(t, d));
+  const char *size = cuda_int(t, k->chunk_rows);
+  cuda_init_accumulators(t, extent);
+  cuda_line(t, "const int64_t end = dtm_least(chunk * %s + %s, %s);", size, size, rows.text);
+  cuda_open(t, "for (int64_t row = chunk * %s; row < end; row++) {", size);
+  cuda_line(t, "int64_t rest = row;");
+  decompose(t, KDIM_ROW, false);
+  cuda_blocks(t, "0", extent);
+  cuda_close(t);
+}
+
+static void put_task(CudaText *t) {
+  const Kernel *k = t->k;
+  const char *extent = t->vec < k->ndims ? cuda_extent(t, t->vec) : "0";
+  bool grid = has_role(k, KDIM_GRID);
+  cuda_line(t, "int64_t rest = task;");
+  if (k->chunk_rows != KINT_ZERO) {
+    t->chunk = "chunk";
+    cuda_line(t, "const int64_t chunk = dtm_take(rest, %s);", cuda_int(t, k->nchunks));
+    decompose(t, KDIM_GRID, false);
+    put_rows(t, extent);
+  } else if (k->lanes) {
+    cuda_line(t, "const int64_t strip = dtm_take(rest, dtm_ceil_div(%s, %u)) * %u;", extent,
+              k->vec_block, k->vec_block);
+    decompose(t, KDIM_GRID, false);
+    cuda_line(t, "const int64_t i%u = strip + lane;", t->vec);
+    cuda_line(t, "const bool live = lane < %u && i%u < %s;", k->vec_block, t->vec, extent);
+    cuda_blocks(t, NULL, NULL);
+  } else if (k->vec_block) {
+    decompose(t, KDIM_GRID, true);
+    t->block = "block";
+    cuda_line(t, "const int64_t block = rest;");
+    cuda_line(t, "const int64_t first = block * %u;", k->vec_block);
+    cuda_line(t, "const int64_t end = dtm_least(first + %u, %s);", k->vec_block, extent);
+    cuda_blocks(t, "first", "end");
+  } else {
+    if (grid) decompose(t, KDIM_GRID, false);
+    cuda_blocks(t, "0", extent);
+  }
+}
+
+void cuda_text(StrBuf *out, Arena *arena, const Kernel *k, const Sources *sources,
+               const char *about) {
+  CudaText t = {.arena = arena, .k = k, .sources = sources, .out = out};
+  cuda_find_forms(&t);
+  cuda_find_syncs(&t);
+  cuda_name_buffers(&t);
+  put_head(&t);
+  put_signature(&t);
+  cuda_line(&t, "const int32_t lane = (int32_t)threadIdx.x & (group - 1);");
+  cuda_line(&t, "const int64_t step = (int64_t)gridDim.x * (DTM_BLOCK / group);");
+  cuda_open(&t,
+            "for (int64_t task = (int64_t)blockIdx.x * (DTM_BLOCK / group) + threadIdx.x / group;"
+            " task < tasks; task += step) {");
+  put_task(&t);
+  cuda_close(&t);
+  t.depth = 0;
+  cuda_line(&t, "}");
+  if (!about || !sources) return;
+  strbuf_putc(out, '\n');
+  put_comment(out, about);
+}

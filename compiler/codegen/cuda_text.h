@@ -1,0 +1,83 @@
+/* Inside codegen: emitting one kernel as CUDA C. See cuda.h for what a kernel looks like.
+ *
+ * The text is made in two forms with the same lines: for people, with names and places of the
+ * source; and bare, which depends on the content of the kernel alone, for the compiler and its
+ * cache. */
+#ifndef DTM_CODEGEN_CUDA_TEXT_H
+#define DTM_CODEGEN_CUDA_TEXT_H
+
+#include "codegen/cuda.h"
+
+/* How a value of a LOOP block stands in the text. */
+typedef enum CudaForm {
+  CUDA_FORM_NONE = 0,
+  CUDA_FORM_UNIFORM, /* before the vector loop, once per thread */
+  CUDA_FORM_ELEMENT, /* in the loop over the W elements of a thread */
+  CUDA_FORM_ARRAY    /* W elements moved at once: a plain load, store or accumulation */
+} CudaForm;
+
+typedef struct CudaText {
+  Arena *arena;
+  const Kernel *k;
+  const Sources *sources; /* NULL: bare */
+  StrBuf *out;
+  int depth;
+  uint32_t vec, width;                /* the VEC dim or KERNEL_MAX_DIMS; W */
+  uint8_t *form;                      /* per instruction: CudaForm, in LOOP blocks and with lanes */
+  bool *sync;                         /* per instruction: the group meets before it */
+  const char **buf;                   /* names */
+  const char *index[KERNEL_MAX_DIMS]; /* loop indices as they are at the moment, or NULL */
+  const char *chunk, *block;          /* number of the chunk, of the block of the vector dim */
+  bool element;                       /* within the loop over W elements */
+  const KNote *said;                  /* note of the statement before */
+} CudaText;
+
+/* --- cuda_shape.c ---- */
+void cuda_find_forms(CudaText *t);
+void cuda_find_syncs(CudaText *t);
+bool cuda_is_plain(const Kernel *k, uint32_t vec, const KInstr *in);
+uint32_t cuda_vec_dim(const Kernel *k);
+uint32_t cuda_block_of(const Kernel *k, uint32_t instr);
+
+/* --- cuda_name.c ---- */
+const char *cuda_type(DType compute);    /* "float" */
+const char *cuda_storage(DType storage); /* "dtm_bf16" */
+void cuda_name_buffers(CudaText *t);
+/* "sum" of "k3_sum". */
+const char *cuda_hint(const Kernel *k);
+
+/* --- cuda_text.c ---- */
+/* One line at the current depth. */
+void cuda_line(CudaText *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The same for a statement of instruction i: where it comes from stands behind it. */
+void cuda_statement(CudaText *t, uint32_t i, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void cuda_open(CudaText *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void cuda_close(CudaText *t);
+
+/* --- cuda_value.c ---- */
+const char *cuda_int(const CudaText *t, KInt i);
+const char *cuda_extent(const CudaText *t, uint32_t dim);
+/* "n4 + i0 * n2 + i1" */
+const char *cuda_address(const CudaText *t, const KAccess *a);
+/* The value of an operand where it is used. */
+const char *cuda_operand(const CudaText *t, KRef ref);
+/* The expression of an instruction that has a value; `guard` says when memory may be read (NULL:
+ * always). */
+const char *cuda_value(const CudaText *t, uint32_t i, const char *guard);
+/* a (op) b; the neutral element; the functor of dtm.cuh. */
+const char *cuda_combine(const CudaText *t, ReduceOp op, DType type, const char *a, const char *b);
+const char *cuda_neutral(ReduceOp op, DType type, Arena *arena);
+const char *cuda_functor(ReduceOp op);
+/* A number as it is stored in a buffer of this type. */
+const char *cuda_stored(const CudaText *t, DType storage, const char *value);
+const char *cuda_loaded(const CudaText *t, DType storage, const char *place);
+
+/* --- cuda_block.c ---- */
+/* All blocks in order, the vector dim from `lo` to `hi`. */
+void cuda_blocks(CudaText *t, const char *lo, const char *hi);
+/* Within an accumulator's address the first ROW dim counts chunks. */
+void cuda_rows_to_chunk(CudaText *t, const char *saved[KERNEL_MAX_DIMS]);
+void cuda_init_accumulators(CudaText *t, const char *extent);
+
+#endif

@@ -1,0 +1,387 @@
+/* Finding NVRTC and compiling with it: see nvrtc.h.
+ *
+ * NVRTC takes a tenth of a second or more for a kernel, and a fault of its own ends the process it
+ * is in. So jobs run in children: each takes the next job off a shared counter and leaves what it
+ * made in a file of its own, which the parent reads when all have ended. */
+#include "codegen/nvrtc.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <glob.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef struct NvrtcUnit NvrtcUnit; /* nvrtcProgram is a pointer to it */
+
+/* X(entry, parameters): the declarations are ours, the library's header is not needed. */
+#define NVRTC_ENTRIES(X)                                                                           \
+  X(Version, (int *major, int *minor))                                                             \
+  X(GetNumSupportedArchs, (int *n))                                                                \
+  X(GetSupportedArchs, (int *archs))                                                               \
+  X(CreateProgram, (NvrtcUnit * *unit, const char *text, const char *name, int nheaders,           \
+                    const char *const *headers, const char *const *names))                         \
+  X(DestroyProgram, (NvrtcUnit * *unit))                                                           \
+  X(CompileProgram, (NvrtcUnit * unit, int noptions, const char *const *options))                  \
+  X(GetPTXSize, (NvrtcUnit * unit, size_t * size))                                                 \
+  X(GetPTX, (NvrtcUnit * unit, char *ptx))                                                         \
+  X(GetCUBINSize, (NvrtcUnit * unit, size_t * size))                                               \
+  X(GetCUBIN, (NvrtcUnit * unit, char *cubin))                                                     \
+  X(GetProgramLogSize, (NvrtcUnit * unit, size_t * size))                                          \
+  X(GetProgramLog, (NvrtcUnit * unit, char *log))
+
+enum { OLDEST_MAJOR = 12, MINIMAL_SINCE = 13, MAX_ARCHS = 64, MAX_WORKERS = 64 };
+
+struct Nvrtc {
+#define X(name, parameters) int(*name) parameters;
+  NVRTC_ENTRIES(X)
+#undef X
+  int major, minor;
+  char version[16];
+  int archs[MAX_ARCHS], narchs;
+};
+
+/* --- finding the library ---- */
+
+static const char *const file_names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
+enum { NFILE_NAMES = sizeof file_names / sizeof *file_names };
+
+static void *open_in(Arena *arena, const char *folder) {
+  for (int i = 0; folder && *folder && i < NFILE_NAMES; i++) {
+    const char *path = arena_printf(arena, "%s/%s", folder, file_names[i]);
+    void *handle = access(path, R_OK) == 0 ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (handle) return handle;
+  }
+  return NULL;
+}
+
+/* The last, newest match first. */
+static void *open_matching(Arena *arena, const char *pattern) {
+  glob_t found;
+  void *handle = NULL;
+  if (glob(pattern, 0, NULL, &found) == 0)
+    for (size_t i = found.gl_pathc; i-- > 0 && !handle;) handle = open_in(arena, found.gl_pathv[i]);
+  globfree(&found);
+  return handle;
+}
+
+/* As pip installs nvidia-cuda-nvrtc, and as setup.sh unpacks it. */
+static void *open_package(Arena *arena) {
+  const char *home = getenv("HOME"), *environment = getenv("VIRTUAL_ENV");
+  const char *const places[] = {
+      environment ? arena_printf(arena, "%s/lib/python3*/site-packages", environment) : NULL,
+      home ? arena_printf(arena, "%s/.local/lib/python3*/site-packages", home) : NULL,
+      "/usr/local/lib/python3*/dist-packages",
+      "/usr/local/lib/python3*/site-packages",
+      "/usr/lib/python3*/dist-packages",
+      "/usr/lib/python3*/site-packages",
+      "/usr/local/lib/dtm/nvrtc",
+      home ? arena_printf(arena, "%s/.local/lib/dtm/nvrtc", home) : NULL};
+  void *handle = NULL;
+  for (size_t i = 0; i < sizeof places / sizeof *places && !handle; i++)
+    if (places[i]) handle = open_matching(arena, arena_printf(arena, "%s/nvidia/*/lib", places[i]));
+  return handle;
+}
+
+static void *open_library(Arena *arena, const char **error) {
+  const char *named = getenv("DTM_NVRTC");
+  if (named && *named) {
+    void *handle = dlopen(named, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) *error = arena_printf(arena, "cannot load NVRTC (DTM_NVRTC): %s", dlerror());
+    return handle;
+  }
+  void *handle = NULL;
+  static const char *const homes[] = {"CUDA_HOME", "CUDA_PATH"};
+  for (int i = 0; i < 2 && !handle; i++) {
+    const char *home = getenv(homes[i]);
+    if (home && *home) handle = open_in(arena, arena_printf(arena, "%s/lib64", home));
+    if (home && *home && !handle) handle = open_in(arena, arena_printf(arena, "%s/lib", home));
+  }
+  if (!handle) handle = open_in(arena, "/usr/local/cuda/lib64");
+  for (int i = 0; i < NFILE_NAMES && !handle; i++)
+    handle = dlopen(file_names[i], RTLD_NOW | RTLD_LOCAL);
+  if (!handle) handle = open_package(arena);
+  if (!handle)
+    *error = "NVRTC, which makes code for GPUs, is not there (libnvrtc.so.13 or .12 in CUDA_HOME, "
+             "/usr/local/cuda, the loader's path or Python's packages); install the CUDA toolkit, "
+             "or run `pip install nvidia-cuda-nvrtc`, or name the file with DTM_NVRTC";
+  return handle;
+}
+
+Nvrtc *nvrtc_open(Arena *arena, const char **error) {
+  void *handle = open_library(arena, error);
+  if (!handle) return NULL;
+  Nvrtc *n = ARENA_NEW(arena, Nvrtc);
+  const char *missing = NULL;
+#define X(name, parameters)                                                                        \
+  *(void **)&n->name = dlsym(handle, "nvrtc" #name);                                               \
+  if (!n->name) missing = "nvrtc" #name;
+  NVRTC_ENTRIES(X)
+#undef X
+  if (!missing) n->Version(&n->major, &n->minor);
+  if (missing || n->major < OLDEST_MAJOR) {
+    *error =
+        missing
+            ? arena_printf(arena, "NVRTC has no entry %s; version 12.0 or later is needed", missing)
+            : arena_printf(arena, "NVRTC %d.%d is too old; version 12.0 or later is needed",
+                           n->major, n->minor);
+    return NULL;
+  }
+  snprintf(n->version, sizeof n->version, "%d.%d", n->major, n->minor);
+  n->GetNumSupportedArchs(&n->narchs);
+  int *archs = ARENA_ARRAY(arena, int, n->narchs + 1);
+  n->GetSupportedArchs(archs);
+  if (n->narchs > MAX_ARCHS) n->narchs = MAX_ARCHS;
+  memcpy(n->archs, archs, sizeof *archs * (size_t)n->narchs);
+  return n;
+}
+
+const char *nvrtc_version(const Nvrtc *n) {
+  return n->version;
+}
+
+bool nvrtc_knows(const Nvrtc *n, uint32_t arch) {
+  for (int i = 0; i < n->narchs; i++)
+    if (n->archs[i] == (int)arch) return true;
+  return false;
+}
+
+const char *nvrtc_archs(const Nvrtc *n, Arena *arena) {
+  StrBuf sb;
+  strbuf_init(&sb, arena);
+  for (int i = 0; i < n->narchs; i++) strbuf_printf(&sb, "%ssm_%d", i ? " " : "", n->archs[i]);
+  return sb.text;
+}
+
+/* --- one job ---- */
+
+/* Sums of products are fused; nothing else is done to the arithmetic that was written. */
+static uint32_t options_of(const Nvrtc *n, Arena *arena, const NvrtcJob *job,
+                           const char *options[8]) {
+  uint32_t count = 0;
+  options[count++] =
+      arena_printf(arena, "--gpu-architecture=%s_%u", job->binary ? "sm" : "compute", job->arch);
+  options[count++] = "--std=c++17";
+  options[count++] = "--generate-line-info";
+  options[count++] = "--fmad=true";
+  if (n->major >= MINIMAL_SINCE) options[count++] = "--minimal";
+  return count;
+}
+
+/* Everything that decides what comes out. */
+static NvrtcKey key_of(const Nvrtc *n, Arena *arena, const NvrtcJob *job) {
+  enum { FORMAT = 1 }; /* of what is made of the same text */
+  const char *options[8];
+  StrBuf sb;
+  strbuf_init(&sb, arena);
+  strbuf_printf(&sb, "%d %s %s", FORMAT, n->version, job->file);
+  for (uint32_t i = 0, count = options_of(n, arena, job, options); i < count; i++)
+    strbuf_printf(&sb, " %s", options[i]);
+  for (uint32_t i = 0; i < job->nheaders; i++)
+    strbuf_printf(&sb, "\n%s %zu\n%s", job->headers[i].name, strlen(job->headers[i].text),
+                  job->headers[i].text);
+  strbuf_printf(&sb, "\n%zu\n%s", strlen(job->text), job->text);
+  return (NvrtcKey){{hash_stable(sb.text, sb.len, 1), hash_stable(sb.text, sb.len, 2)}};
+}
+
+/* What a child leaves of a job, followed by the bytes. */
+typedef struct Made {
+  uint32_t job, ok;
+  uint64_t ptx_size, cubin_size, log_size;
+} Made;
+
+static bool write_all(int fd, const void *data, size_t size) {
+  const char *p = data;
+  while (size) {
+    ssize_t n = write(fd, p, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    p += n;
+    size -= (size_t)n;
+  }
+  return true;
+}
+
+static bool compile_one(const Nvrtc *n, Arena *arena, const NvrtcJob *job, uint32_t number,
+                        int fd) {
+  NvrtcUnit *unit = NULL;
+  const char **texts = ARENA_ARRAY(arena, const char *, job->nheaders + 1);
+  const char **names = ARENA_ARRAY(arena, const char *, job->nheaders + 1);
+  for (uint32_t i = 0; i < job->nheaders; i++) {
+    texts[i] = job->headers[i].text;
+    names[i] = job->headers[i].name;
+  }
+  const char *options[8];
+  uint32_t count = options_of(n, arena, job, options);
+  Made made = {.job = number};
+  if (n->CreateProgram(&unit, job->text, job->file, (int)job->nheaders, texts, names)) return false;
+  made.ok = n->CompileProgram(unit, (int)count, options) == 0;
+  size_t ptx = 0, cubin = 0, log = 0;
+  n->GetProgramLogSize(unit, &log);
+  if (made.ok && n->GetPTXSize(unit, &ptx)) made.ok = 0;
+  if (made.ok && job->binary && n->GetCUBINSize(unit, &cubin)) made.ok = 0;
+  char *ptx_bytes = arena_alloc(arena, ptx + 1), *cubin_bytes = arena_alloc(arena, cubin + 1);
+  char *log_bytes = arena_alloc(arena, log + 1);
+  n->GetProgramLog(unit, log_bytes);
+  if (ptx) n->GetPTX(unit, ptx_bytes);
+  if (cubin) n->GetCUBIN(unit, cubin_bytes);
+  n->DestroyProgram(&unit);
+  made.ptx_size = ptx;
+  made.cubin_size = cubin;
+  made.log_size = log;
+  return write_all(fd, &made, sizeof made) && write_all(fd, ptx_bytes, ptx) &&
+         write_all(fd, cubin_bytes, cubin) && write_all(fd, log_bytes, log);
+}
+
+/* --- the children ---- */
+
+typedef struct Shared {
+  atomic_uint next;
+  uint32_t current[MAX_WORKERS]; /* job + 1 */
+} Shared;
+
+typedef struct Pool {
+  const Nvrtc *n;
+  Arena *arena;
+  NvrtcJob *jobs;
+  const uint32_t *todo; /* jobs to compile */
+  uint32_t ntodo, nworkers;
+  Shared *shared;
+  int fd[MAX_WORKERS];
+  pid_t pid[MAX_WORKERS];
+} Pool;
+
+static _Noreturn void work(Pool *p, uint32_t worker) {
+  bool ok = true;
+  for (unsigned i; ok && (i = atomic_fetch_add(&p->shared->next, 1)) < p->ntodo;) {
+    p->shared->current[worker] = p->todo[i] + 1;
+    ok = compile_one(p->n, p->arena, &p->jobs[p->todo[i]], p->todo[i], p->fd[worker]);
+  }
+  if (ok) p->shared->current[worker] = 0;
+  _exit(ok ? 0 : 1);
+}
+
+/* "k3_sum.cu(12): error: ..." */
+static const char *failure(Arena *arena, const Nvrtc *n, const NvrtcJob *job, const char *log) {
+  return arena_printf(arena, "NVRTC %s cannot compile %s for %s_%u:\n%s", n->version, job->what,
+                      job->binary ? "sm" : "compute", job->arch, log);
+}
+
+static bool read_all(int fd, void *to, size_t size) {
+  char *p = to;
+  while (size) {
+    ssize_t n = read(fd, p, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    p += n;
+    size -= (size_t)n;
+  }
+  return true;
+}
+
+/* What one child left. The failure with the least number is the one reported: it does not depend on
+ * who was first. */
+static void collect(Pool *p, uint32_t worker, bool *have, uint32_t *worst, const char **error) {
+  Made made;
+  if (lseek(p->fd[worker], 0, SEEK_SET)) return;
+  while (read_all(p->fd[worker], &made, sizeof made)) {
+    char *ptx = arena_alloc(p->arena, made.ptx_size + 1);
+    char *cubin = arena_alloc(p->arena, made.cubin_size + 1);
+    char *log = arena_alloc(p->arena, made.log_size + 1);
+    if (!read_all(p->fd[worker], ptx, made.ptx_size) ||
+        !read_all(p->fd[worker], cubin, made.cubin_size) ||
+        !read_all(p->fd[worker], log, made.log_size))
+      return; /* it ended while it wrote */
+    NvrtcJob *job = &p->jobs[made.job];
+    have[made.job] = true;
+    job->ptx = ptx;
+    job->ptx_size = strlen(ptx);
+    job->cubin = cubin;
+    job->cubin_size = made.cubin_size;
+    if (made.ok || made.job >= *worst) continue;
+    *worst = made.job;
+    *error = failure(p->arena, p->n, job, log);
+  }
+}
+
+static const char *died(Pool *p, uint32_t worker, int status) {
+  uint32_t current = p->shared->current[worker];
+  if (!current) return "a process that compiles for the GPU ended early";
+  const char *how = WIFSIGNALED(status)
+                        ? arena_printf(p->arena, "it was ended by signal %d", WTERMSIG(status))
+                        : "it had no memory or no disk left";
+  return failure(p->arena, p->n, &p->jobs[current - 1], how);
+}
+
+static bool run_pool(Pool *p, const char **error) {
+  p->shared =
+      mmap(NULL, sizeof *p->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (p->shared == MAP_FAILED) {
+    *error = arena_printf(p->arena, "cannot compile for the GPU: %s", strerror(errno));
+    return false;
+  }
+  fflush(NULL);
+  uint32_t started = 0;
+  for (; started < p->nworkers; started++) {
+    p->fd[started] = memfd_create("dtm_nvrtc", MFD_CLOEXEC);
+    p->pid[started] = p->fd[started] < 0 ? -1 : fork();
+    if (p->pid[started] == 0) work(p, started);
+    if (p->pid[started] > 0) continue;
+    if (p->fd[started] >= 0) close(p->fd[started]);
+    break; /* those that there are do */
+  }
+  const char *cannot = strerror(errno), *death = NULL;
+  uint32_t worst = UINT32_MAX;
+  const char *fault = NULL;
+  uint32_t njobs = 0;
+  for (uint32_t i = 0; i < p->ntodo; i++)
+    if (p->todo[i] >= njobs) njobs = p->todo[i] + 1;
+  bool *have = ARENA_ARRAY(p->arena, bool, njobs + 1);
+  for (uint32_t i = 0; i < started; i++) {
+    int status = 0;
+    while (waitpid(p->pid[i], &status, 0) < 0 && errno == EINTR) {
+    }
+    collect(p, i, have, &worst, &fault);
+    if (status && !death) death = died(p, i, status);
+    close(p->fd[i]);
+  }
+  munmap(p->shared, sizeof *p->shared);
+  for (uint32_t i = 0; i < p->ntodo && !fault; i++)
+    if (!have[p->todo[i]])
+      fault = death ? death
+                    : arena_printf(p->arena,
+                                   "cannot compile for the GPU: no process could be "
+                                   "started: %s",
+                                   cannot);
+  *error = fault;
+  return !fault;
+}
+
+static uint32_t processors(void) {
+  long n = sysconf(_SC_NPROCESSORS_ONLN);
+  return n < 1 ? 1 : n > MAX_WORKERS ? MAX_WORKERS : (uint32_t)n;
+}
+
+bool nvrtc_compile(Nvrtc *n, Arena *arena, NvrtcJob *jobs, uint32_t njobs, const char **error) {
+  uint32_t *todo = ARENA_ARRAY(arena, uint32_t, njobs + 1), ntodo = 0;
+  NvrtcKey *keys = ARENA_ARRAY(arena, NvrtcKey, njobs + 1);
+  const char *folder = nvrtc_cache_folder(arena);
+  for (uint32_t i = 0; i < njobs; i++) {
+    if (folder) keys[i] = key_of(n, arena, &jobs[i]);
+    jobs[i].cached = folder && nvrtc_cache_get(arena, folder, keys[i], &jobs[i]);
+    if (!jobs[i].cached) todo[ntodo++] = i;
+  }
+  if (!ntodo) return true;
+  Pool pool = {.n = n, .arena = arena, .jobs = jobs, .todo = todo, .ntodo = ntodo};
+  pool.nworkers = processors() < ntodo ? processors() : ntodo;
+  if (!run_pool(&pool, error)) return false;
+  for (uint32_t i = 0; folder && i < ntodo; i++)
+    nvrtc_cache_put(arena, folder, keys[todo[i]], &jobs[todo[i]]);
+  if (folder) nvrtc_cache_trim(arena, folder);
+  return true;
+}
