@@ -45,6 +45,49 @@ MatmulShape dtm_device_matmul_shape(const RtDevice *d, const AbiAction *a) {
   return s;
 }
 
+static void drop_batch(MatmulShape *s, uint32_t d) {
+  s->nbatch--;
+  for (uint32_t i = d; i < s->nbatch; i++) {
+    s->batch[i] = s->batch[i + 1];
+    s->a_batch[i] = s->a_batch[i + 1];
+    s->b_batch[i] = s->b_batch[i + 1];
+    s->out_batch[i] = s->out_batch[i + 1];
+  }
+}
+
+void dtm_device_matmul_simplify(MatmulShape *s) {
+  for (uint32_t d = s->nbatch; d-- > 0;)
+    if (s->batch[d] == 1) drop_batch(s, d);
+  for (uint32_t d = s->nbatch; d-- > 1;) {
+    int64_t n = s->batch[d];
+    if (s->a_batch[d - 1] != n * s->a_batch[d] || s->b_batch[d - 1] != n * s->b_batch[d] ||
+        s->out_batch[d - 1] != n * s->out_batch[d])
+      continue;
+    s->batch[d] *= s->batch[d - 1];
+    drop_batch(s, d - 1);
+  }
+  while (s->nbatch) {
+    uint32_t d = s->nbatch - 1;
+    if (s->b_batch[d] != 0 || s->a_batch[d] != s->m * s->a_m || s->out_batch[d] != s->m * s->out_m)
+      break;
+    s->m *= s->batch[d];
+    s->nbatch--;
+  }
+  /* The stride of a single row or column is free: choose what looks dense. */
+  if (s->m == 1) {
+    s->a_m = s->a_k == 1 ? s->k : 1;
+    s->out_m = s->out_n == 1 ? s->n : 1;
+  }
+  if (s->n == 1) {
+    s->b_n = s->b_k == 1 ? s->k : 1;
+    s->out_n = s->out_m == 1 && s->m != 1 ? s->m : 1;
+  }
+  if (s->k == 1) {
+    s->a_k = s->a_m == 1 && s->m != 1 ? s->m : 1;
+    s->b_k = s->b_n == 1 && s->n != 1 ? s->n : 1;
+  }
+}
+
 int dtm_device_report(const RtDevice *d, const AbiAction *a, const LibFault *fault) {
   long long index = (long long)fault->index, extent = (long long)fault->extent;
   if (a->kind == ABI_PULL_ROWS)

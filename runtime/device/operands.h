@@ -40,6 +40,9 @@ typedef struct MatmulShape {
 LibTensor dtm_device_tensor(const RtDevice *d, const AbiBuffer *b, void *data);
 /* Of an action of kind MATMUL. */
 MatmulShape dtm_device_matmul_shape(const RtDevice *d, const AbiAction *a);
+/* The same product with as few batch dims as can be: unit ones go, those that continue each other,
+ * or the rows, merge. The stride of a single row or column becomes one that looks dense. */
+void dtm_device_matmul_simplify(MatmulShape *s);
 /* Reports the fault of an action of kind LIBRARY or PULL_ROWS (index: a number of rows; extent: how
  * many there are); returns the code to exit with. */
 int dtm_device_report(const RtDevice *d, const AbiAction *a, const LibFault *fault);

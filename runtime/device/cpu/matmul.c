@@ -97,50 +97,6 @@ void dtm_rt_matmul_close(MatmulContext *c) {
 
 /* --- shape ------------------------------------------------------------------------------------ */
 
-static void drop_batch(MatmulShape *s, uint32_t d) {
-  s->nbatch--;
-  for (uint32_t i = d; i < s->nbatch; i++) {
-    s->batch[i] = s->batch[i + 1];
-    s->a_batch[i] = s->a_batch[i + 1];
-    s->b_batch[i] = s->b_batch[i + 1];
-    s->out_batch[i] = s->out_batch[i + 1];
-  }
-}
-
-/* Unit batch dims go; those that continue each other, or the rows, merge. */
-static void simplify(MatmulShape *s) {
-  for (uint32_t d = s->nbatch; d-- > 0;)
-    if (s->batch[d] == 1) drop_batch(s, d);
-  for (uint32_t d = s->nbatch; d-- > 1;) {
-    int64_t n = s->batch[d];
-    if (s->a_batch[d - 1] != n * s->a_batch[d] || s->b_batch[d - 1] != n * s->b_batch[d] ||
-        s->out_batch[d - 1] != n * s->out_batch[d])
-      continue;
-    s->batch[d] *= s->batch[d - 1];
-    drop_batch(s, d - 1);
-  }
-  while (s->nbatch) {
-    uint32_t d = s->nbatch - 1;
-    if (s->b_batch[d] != 0 || s->a_batch[d] != s->m * s->a_m || s->out_batch[d] != s->m * s->out_m)
-      break;
-    s->m *= s->batch[d];
-    s->nbatch--;
-  }
-  /* The stride of a single row or column is free: choose what looks dense. */
-  if (s->m == 1) {
-    s->a_m = s->a_k == 1 ? s->k : 1;
-    s->out_m = s->out_n == 1 ? s->n : 1;
-  }
-  if (s->n == 1) {
-    s->b_n = s->b_k == 1 ? s->k : 1;
-    s->out_n = s->out_m == 1 && s->m != 1 ? s->m : 1;
-  }
-  if (s->k == 1) {
-    s->a_k = s->a_m == 1 && s->m != 1 ? s->m : 1;
-    s->b_k = s->b_n == 1 && s->n != 1 ? s->n : 1;
-  }
-}
-
 /* Extent of a tile: the extent cut into near-equal parts of about `tile`. */
 static int64_t tile_extent(int64_t extent, int64_t tile) {
   int64_t parts = (extent + tile / 2) / tile;
@@ -367,7 +323,7 @@ Matmul *dtm_rt_matmul_new(MatmulContext *c, const MatmulShape *shape, const void
   }
   x->threads = work > 2e5 ? c->threads : 1;
   if (x->empty) return x;
-  simplify(s);
+  dtm_device_matmul_simplify(s);
   x->packed = choose_packed(s);
   x->own = !x->packed && ((s->dtype != ABI_F32 && s->dtype != ABI_BF16) || s->k == 0);
   if (!x->packed && !x->own && make_tiles(x)) {
