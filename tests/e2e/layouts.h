@@ -23,6 +23,7 @@ typedef struct LayoutsRow {
   const char *flags; /* more options of dtmc, or NULL */
   bool again;        /* blocks are called with recompute */
   bool half;         /* in bf16 too */
+  bool gpu;          /* on a simulated GPU too: tests/gpusim */
 } LayoutsRow;
 
 typedef struct LayoutsModel {
@@ -43,8 +44,19 @@ typedef struct LayoutsRefusal {
 extern const LayoutsModel layouts_llama[], layouts_gpt2[], layouts_mixed[], layouts_experts[];
 extern const LayoutsRefusal layouts_refused[];
 
+/* Where rows run; the one rank that they are compared with runs on the CPU. */
+typedef struct LayoutsTarget {
+  const char *flags;          /* more options of dtmc */
+  const char *environment[2]; /* of the programs, "NAME=value NAME=value"; rows take turns */
+  const char *complaint;      /* what a program must not print, or NULL */
+  int steps;                  /* at most 20 */
+  bool widened;               /* in f64 too */
+  bool gpu;                   /* one rank, and the rows that say so */
+} LayoutsTarget;
+
 /* The main of a program that compares these models. */
 int layouts_run(const char *suite, const LayoutsModel *models);
+int layouts_run_on(const LayoutsTarget *target, const char *suite, const LayoutsModel *models);
 /* Compiles a row that is to be refused and fails the test if it is not. */
 void layouts_refuse(const LayoutsRefusal *refusal);
 
