@@ -18,15 +18,20 @@
 #include "kernel/kernel.h"
 #include "runtime/abi/cuda.h"
 
-/* Appends the text of a kernel. With `sources` it is for people: buffers have the names of the
- * source, statements say which line they come from; `about` (or NULL) is put at the end as a
- * comment. Without, the text depends on the content and the hint of the name only; lines are the
- * same. */
-void cuda_text(StrBuf *out, Arena *arena, const Kernel *k, const Sources *sources,
-               const char *about);
+typedef struct CudaTextOptions {
+  /* Not NULL: the text is for people. Buffers have the names of the source, statements say which
+   * line they come from. Else it depends on the content and the hint of the name only; lines are
+   * the same. */
+  const Sources *sources;
+  const char *about; /* for people: put at the end as a comment, or NULL */
+  bool many;         /* with an entry for many calls (ABI_CUDA_MANY) */
+} CudaTextOptions;
+
+/* Appends the text of a kernel. */
+void cuda_text(StrBuf *out, Arena *arena, const Kernel *k, const CudaTextOptions *options);
 /* Name of the entry: "k_sum" of "k3_sum". */
 const char *cuda_entry(Arena *arena, const Kernel *k);
-/* What the launch rule needs to know; name, module and kind are left to the caller. */
+/* What the launch rule needs to know; names and module are left to the caller. */
 AbiCudaFunction cuda_function(const Kernel *k);
 
 #endif

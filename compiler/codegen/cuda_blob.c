@@ -134,6 +134,7 @@ static void add_functions(Blob *b, const CudaProgram *p) {
     if (m->kernel) {
       AbiCudaFunction f = cuda_function(m->kernel);
       f.module = i;
+      f.flags |= m->many ? ABI_CUDA_MANY : 0;
       f.name = add_string(b, m->name);
       f.entry = add_string(b, cuda_entry(b->arena, m->kernel));
       VEC_PUSH(b->arena, &b->functions, f);

@@ -149,20 +149,36 @@ static const char **find_uses(Arena *arena, const Image *im, uint32_t nkernels) 
   return uses;
 }
 
+/* Kernels that the optimizer calls for several parameters: the runtime makes one launch of these.
+ */
+static bool *find_many(Arena *arena, const Image *im, uint32_t nkernels) {
+  uint32_t *count = ARENA_ARRAY(arena, uint32_t, nkernels + 1);
+  bool *many = ARENA_ARRAY(arena, bool, nkernels + 1);
+  for (uint64_t i = 0; i < im->action_count; i++)
+    if (im->action[i].kind == ABI_KERNEL && im->action[i].phase == ABI_OPTIMIZER)
+      count[im->action[i].code]++;
+  for (uint32_t k = 0; k < nkernels; k++) many[k] = count[k] > 1;
+  return many;
+}
+
 static void add_kernels(Arena *arena, CudaProgram *p, Kernel *const *kernels, uint32_t n,
                         const Image *im, const Sources *sources) {
   const char **uses = find_uses(arena, im, n);
+  const bool *many = find_many(arena, im, n);
   for (uint32_t i = 0; i < n; i++) {
     StrBuf text, bare;
     strbuf_init(&text, arena);
     strbuf_init(&bare, arena);
-    cuda_text(&text, arena, kernels[i], sources, uses[i]);
-    cuda_text(&bare, arena, kernels[i], NULL, NULL);
+    CudaTextOptions options = {.sources = sources, .about = uses[i], .many = many[i]};
+    cuda_text(&text, arena, kernels[i], &options);
+    options.sources = NULL;
+    cuda_text(&bare, arena, kernels[i], &options);
     CudaModule m = {.name = kernels[i]->name,
                     .text = text.text,
                     .bare = bare.text,
                     .file = arena_printf(arena, "%s.cu", cuda_entry(arena, kernels[i])),
-                    .kernel = kernels[i]};
+                    .kernel = kernels[i],
+                    .many = many[i]};
     VEC_PUSH(arena, &p->modules, m);
   }
 }

@@ -81,18 +81,53 @@ static void put_head(CudaText *t) {
   strbuf_puts(t->out, "#include \"dtm.cuh\"\n\n");
 }
 
-static void put_signature(CudaText *t) {
+static const char *buffer_type(const KBuf *b) {
+  return b->kind == KBUF_STEP ? "int64_t" : cuda_storage((DType)b->dtype);
+}
+
+/* "const float *x,\n    float *y,\n    int64_t n0, " */
+static void put_parameters(CudaText *t) {
   const Kernel *k = t->k;
-  cuda_line(t, "extern \"C\" __global__ void __launch_bounds__(DTM_BLOCK)");
-  strbuf_printf(t->out, "%s(", cuda_entry(t->arena, k));
-  for (uint32_t i = 0; i < k->nbufs; i++) {
-    const KBuf *b = &k->bufs[i];
-    const char *type = b->kind == KBUF_STEP ? "int64_t" : cuda_storage((DType)b->dtype);
-    strbuf_printf(t->out, "%s%s *%s,\n    ", b->written ? "" : "const ", type, t->buf[i]);
-  }
+  for (uint32_t i = 0; i < k->nbufs; i++)
+    strbuf_printf(t->out, "%s%s *%s,\n    ", k->bufs[i].written ? "" : "const ",
+                  buffer_type(&k->bufs[i]), t->buf[i]);
   for (uint32_t i = 0; i < k->nints; i++) strbuf_printf(t->out, "int64_t n%u, ", i);
-  strbuf_puts(t->out, "int64_t tasks, int32_t group) {\n");
-  t->depth = 1;
+}
+
+static void put_entry(CudaText *t, const char *name, const char *suffix) {
+  cuda_line(t, "extern \"C\" __global__ void __launch_bounds__(DTM_BLOCK)");
+  strbuf_printf(t->out, "%s%s(", name, suffix);
+}
+
+/* The arguments of the kernel's tasks, `from` in front of each: "call.x, call.y, call.n0, " */
+static void put_arguments(CudaText *t, const char *from) {
+  for (uint32_t i = 0; i < t->k->nbufs; i++) strbuf_printf(t->out, "%s%s, ", from, t->buf[i]);
+  for (uint32_t i = 0; i < t->k->nints; i++) strbuf_printf(t->out, "%sn%u, ", from, i);
+}
+
+/* The entries of a kernel that is called for many parameters at once: for one, and for a table of
+ * them, of which each has some blocks of the grid. */
+static void put_entries(CudaText *t, const char *name) {
+  const Kernel *k = t->k;
+  put_entry(t, name, "");
+  put_parameters(t);
+  strbuf_printf(t->out, "int64_t tasks, int32_t group) {\n  %s_tasks(", name);
+  put_arguments(t, "");
+  strbuf_printf(t->out, "tasks, group, blockIdx.x, gridDim.x);\n}\n\nstruct %s_call {\n", name);
+  for (uint32_t i = 0; i < k->nbufs; i++)
+    strbuf_printf(t->out, "  %s%s *%s;\n", k->bufs[i].written ? "" : "const ",
+                  buffer_type(&k->bufs[i]), t->buf[i]);
+  for (uint32_t i = 0; i < k->nints; i++) strbuf_printf(t->out, "  int64_t n%u;\n", i);
+  strbuf_puts(t->out, "  int64_t tasks, group, block, blocks;\n};\n\n");
+  put_entry(t, name, "_many");
+  strbuf_printf(t->out, "const %s_call *calls, int32_t ncalls) {\n", name);
+  strbuf_printf(t->out,
+                "  const %s_call call = calls[dtm_find_call(calls, ncalls, blockIdx.x)];\n"
+                "  %s_tasks(",
+                name, name);
+  put_arguments(t, "call.");
+  strbuf_puts(t->out, "call.tasks, (int32_t)call.group,\n    (uint32_t)(blockIdx.x - call.block), "
+                      "(uint32_t)call.blocks);\n}\n");
 }
 
 /* --- tasks and rows ---- */
@@ -166,24 +201,41 @@ static void put_task(CudaText *t) {
   }
 }
 
-void cuda_text(StrBuf *out, Arena *arena, const Kernel *k, const Sources *sources,
-               const char *about) {
-  CudaText t = {.arena = arena, .k = k, .sources = sources, .out = out};
+/* The tasks of a block, the numbers of it and of all in `block`, `blocks`. */
+static void put_tasks(CudaText *t, const char *block, const char *blocks) {
+  t->depth = 1;
+  cuda_line(t, "const int32_t lane = (int32_t)threadIdx.x & (group - 1);");
+  cuda_line(t, "const int64_t step = (int64_t)%s * (DTM_BLOCK / group);", blocks);
+  cuda_line(t, "int64_t task = (int64_t)%s * (DTM_BLOCK / group) + threadIdx.x / group;", block);
+  cuda_open(t, "for (; task < tasks; task += step) {");
+  put_task(t);
+  cuda_close(t);
+  t->depth = 0;
+  cuda_line(t, "}");
+}
+
+void cuda_text(StrBuf *out, Arena *arena, const Kernel *k, const CudaTextOptions *options) {
+  CudaText t = {.arena = arena, .k = k, .sources = options->sources, .out = out};
+  const char *name = cuda_entry(arena, k);
   cuda_find_forms(&t);
   cuda_find_syncs(&t);
   cuda_name_buffers(&t);
   put_head(&t);
-  put_signature(&t);
-  cuda_line(&t, "const int32_t lane = (int32_t)threadIdx.x & (group - 1);");
-  cuda_line(&t, "const int64_t step = (int64_t)gridDim.x * (DTM_BLOCK / group);");
-  cuda_open(&t,
-            "for (int64_t task = (int64_t)blockIdx.x * (DTM_BLOCK / group) + threadIdx.x / group;"
-            " task < tasks; task += step) {");
-  put_task(&t);
-  cuda_close(&t);
-  t.depth = 0;
-  cuda_line(&t, "}");
-  if (!about || !sources) return;
+  if (options->many) {
+    cuda_line(&t, "DTM_DEVICE void %s_tasks(", name);
+    strbuf_puts(out, "    ");
+    put_parameters(&t);
+    strbuf_puts(out, "int64_t tasks, int32_t group, uint32_t block_, uint32_t blocks_) {\n");
+    put_tasks(&t, "block_", "blocks_");
+    strbuf_putc(out, '\n');
+    put_entries(&t, name);
+  } else {
+    put_entry(&t, name, "");
+    put_parameters(&t);
+    strbuf_puts(out, "int64_t tasks, int32_t group) {\n");
+    put_tasks(&t, "blockIdx.x", "gridDim.x");
+  }
+  if (!options->about || !options->sources) return;
   strbuf_putc(out, '\n');
-  put_comment(out, about);
+  put_comment(out, options->about);
 }

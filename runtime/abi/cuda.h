@@ -32,13 +32,13 @@ typedef enum AbiCudaFormat { ABI_CUDA_PTX = 1, ABI_CUDA_CUBIN } AbiCudaFormat;
 
 enum {
   ABI_CUDA_LANES = 1, /* one thread per element of the vector dim: they share nothing */
-  ABI_CUDA_MANY = 2   /* there is an entry NAME_many too */
+  ABI_CUDA_MANY = 2   /* there is an entry ENTRY_many too */
 };
 
 /* What the optimizer does with many parameters, several independent actions of one kernel, is one
  * launch of
  *
- *   extern "C" __global__ void NAME_many(const NAME_call *calls, int32_t ncalls)
+ *   extern "C" __global__ void ENTRY_many(const ENTRY_call *calls, int32_t ncalls)
  *
  * A call is a record of 8-byte fields: the buffers, the ints, tasks, group, the first of its blocks
  * of the grid, and how many they are. Calls ascend by first block, and their blocks are the grid.

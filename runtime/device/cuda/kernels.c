@@ -91,7 +91,7 @@ static int load_module(CudaDevice *d, uint32_t module) {
 /* Function number `f` of the blob. */
 static CUfunction function_at(CudaDevice *d, uint32_t f) {
   const AbiCudaFunction *record = &d->code.functions[f];
-  const char *name = d->code.strings + record->name;
+  const char *name = d->code.strings + record->entry;
   if (d->functions[f]) return d->functions[f];
   if (load_module(d, record->module)) return NULL;
   CUresult error = d->cu->module_function(&d->functions[f], d->modules[record->module], name);
@@ -106,7 +106,7 @@ CUfunction dtm_cuda_kernel_many(CudaDevice *d, uint32_t code) {
   const AbiCudaFunction *record = &d->code.functions[code];
   char name[NAME];
   CUfunction function = NULL;
-  snprintf(name, sizeof name, "%s_many", d->code.strings + record->name);
+  snprintf(name, sizeof name, "%s_many", d->code.strings + record->entry);
   if (load_module(d, record->module)) return NULL;
   if (!d->cu->module_function(&function, d->modules[record->module], name)) return function;
   dtm_rt_fail(d->base.comm, RT_INTERNAL, "the code for GPUs has no function %s", name);

@@ -461,6 +461,18 @@ DTM_DEVICE int64_t dtm_take(int64_t &rest, int64_t n) {
 }
 DTM_DEVICE int64_t dtm_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 DTM_DEVICE int64_t dtm_least(int64_t a, int64_t b) { return a < b ? a : b; }
+/* Which of the calls, ascending by their first block, has this block of the grid. */
+template <class Call> DTM_DEVICE int32_t dtm_find_call(const Call *calls, int32_t n, int64_t block) {
+  int32_t low = 0, high = n;
+  while (high - low > 1) {
+    int32_t middle = (low + high) / 2;
+    if (calls[middle].block <= block)
+      low = middle;
+    else
+      high = middle;
+  }
+  return low;
+}
 /* Of W elements those that are there. */
 template <int W> DTM_DEVICE int dtm_count(int64_t rest) { return rest < W ? (int)rest : W; }
 
