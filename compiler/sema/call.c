@@ -302,13 +302,12 @@ static Val call_forward(Sema *s, Instance *inst, const Call *call) {
   const Method *forward = instance_method(s, inst, s->known.forward);
   const Method *after = instance_method(s, inst, s->known.redistribute_output);
   if (!forward) {
-    Diag *d = sema_error(s, DIAG_NO_FORWARD, call->span, "%s has no forward",
-                         inst->levels.data[0]->def->what);
-    diag_note(s->sink, d, inst->levels.data[0]->def->item->span, "it is declared here");
+    Diag *d = sema_error(s, DIAG_NO_FORWARD, call->span, "%s has no forward", inst->def->what);
+    diag_note(s->sink, d, inst->def->item->span, "it is declared here");
     return POISON;
   }
   Call inner = *call;
-  inner.name = inst->levels.data[0]->def->what;
+  inner.name = inst->def->what;
   if (before) {
     Val v = call_method(s, before, &inner);
     if (v.kind == VAL_POISON) return POISON;

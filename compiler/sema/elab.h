@@ -95,11 +95,16 @@ typedef struct Seen {
 struct Instance {
   const char *path; /* "layers.3.mlp"; "" = the model itself */
   const Mesh *mesh;
-  VEC(Level *) levels;
+  const ModuleDef *def;
+  VEC(Level *) levels;       /* of a copy none, until instance_open */
   VEC(const Stmt *) renames; /* applied when all its parameters are declared */
   Span span;
   bool failed; /* an assertion of its body: its methods give nothing, as they would fail after it */
-  Seen seen[2];
+  uint32_t index;            /* in Sema.instances */
+  struct Instance *like;     /* a copy of this one (remake.c), or NULL */
+  const struct Shift *shift; /* where it has what that one leads to */
+  struct Reach *reach;       /* all that it leads to, once asked for (twins.c) */
+  Seen seen[3];
 };
 
 struct Method {
@@ -170,7 +175,7 @@ typedef struct KnownNames {
 typedef struct VarInfo {
   uint32_t block;   /* State.block that declared it */
   bool own_storage; /* its line, or one of a module around it, says how it is kept */
-  Seen seen[2];
+  Seen seen[3];
 } VarInfo;
 
 struct Sema {
@@ -206,8 +211,12 @@ struct Sema {
   VEC(struct EscapeUse) escapes;
   uint32_t lost;         /* parameters and modules that a fault kept from being declared */
   uint32_t unrepeatable; /* times that code did what a copy of its nodes would leave out, or cannot
-                          * tell: an escape, a name of a file that leads to instances */
+                          * tell: an escape, a name of a file that leads to instances, a shared
+                          * variable */
   struct Twins *twins;
+  VEC(Instance *) instances; /* in the order in which they were made */
+  IdMap made;                /* place and module -> index of the last making (remake.c) */
+  VEC(struct Making *) makings;
   const char *asked; /* what `explain` has a function called for: its parameters, no value */
 };
 
@@ -307,8 +316,12 @@ Val call_value(Sema *s, Val callee, const Call *call);
  */
 
 Val instantiate(Sema *s, const ModuleDef *def, const Call *call);
+/* Makes the levels of a copy. Whoever looks at the levels of an instance calls it first. */
+void instance_open(Sema *s, Instance *inst);
+/* Code of level k sees levels k, k+1, ... and then its own file. */
+void link_names(Sema *s, Instance *inst, uint32_t k);
 Val instance_member(Sema *s, Instance *inst, const char *name); /* VAL_UNSET when it has none */
-const Method *instance_method(Sema *s, const Instance *inst, const char *name);
+const Method *instance_method(Sema *s, Instance *inst, const char *name);
 void declare_param(Sema *s, Env *env, Instance *inst, Level *level, const Stmt *stmt);
 /* Foreign names for the variables since `first_var`, all of which lie under `path`. A name that
  * none has is a fault where they are `whole`: no other fault kept one from being declared. */
@@ -339,6 +352,8 @@ typedef struct Body {
   Span result_span;
 } Body;
 
+/* A buffer that infer declares is what its steps leave for each other: no part of the model. */
+bool assign_makes_state(const Sema *s, uint32_t var);
 void exec_stmts(Sema *s, Env *env, const StmtList *stmts, Body *body);
 /* A member or line `store` (storage.c). */
 void exec_store(Sema *s, Env *env, const Stmt *stmt, Body *body);

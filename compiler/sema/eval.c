@@ -158,7 +158,7 @@ static Val eval_member(Sema *s, Env *env, const Expr *e) {
     Val v = instance_member(s, base.as.instance, e->as.member.name);
     if (v.kind != VAL_UNSET) return region_admit(s, v, false, e->span);
     Diag *d = sema_error(s, DIAG_UNKNOWN_MEMBER, e->as.member.name_span, "%s has no member %s",
-                         base.as.instance->levels.data[0]->def->what, e->as.member.name);
+                         base.as.instance->def->what, e->as.member.name);
     Env only = {.names = &base.as.instance->levels.data[0]->names};
     const char *near = env_nearest(s, &only, e->as.member.name);
     if (near && name_map_has(only.names, near))

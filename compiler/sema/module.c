@@ -7,7 +7,7 @@
  */
 #include <string.h>
 
-#include "sema/elab.h"
+#include "sema/replay.h"
 
 static bool build_level(Sema *s, Instance *inst, const ModuleDef *def, const Call *call);
 
@@ -45,8 +45,7 @@ static bool call_base(Sema *s, Instance *inst, Level *level, const Call *call,
   return build_level(s, inst, base.as.module, &inner);
 }
 
-/* Code of level k sees levels k, k+1, ... and then its own file. */
-static void link_names(Sema *s, Instance *inst, uint32_t k) {
+void link_names(Sema *s, Instance *inst, uint32_t k) {
   Level *level = inst->levels.data[k];
   Env *next = &level->def->file->env;
   for (uint32_t j = inst->levels.len; j-- > k + 1;) {
@@ -110,6 +109,9 @@ static bool build_level(Sema *s, Instance *inst, const ModuleDef *def, const Cal
 
 Val instantiate(Sema *s, const ModuleDef *def, const Call *call) {
   if (call_too_deep(s, call->span, def->what)) return POISON;
+  Making *making;
+  Instance *copy = remake(s, def, call, &making);
+  if (copy) return (Val){.kind = VAL_INSTANCE, .as.instance = copy};
   State saved = s->at;
   Chain chain = {.parent = saved.chain, .what = def->what, .path = saved.path, .call = call->span};
   s->at.depth++;
@@ -118,7 +120,10 @@ Val instantiate(Sema *s, const ModuleDef *def, const Call *call) {
   Instance *inst = ARENA_NEW(s->arena, Instance);
   inst->path = saved.path ? saved.path : "";
   inst->mesh = saved.mesh;
+  inst->def = def;
   inst->span = call->span;
+  inst->index = s->instances.len;
+  VEC_PUSH(s->arena, &s->instances, inst);
   uint32_t first_var = s->program->vars.len, lost = s->lost;
   bool ok = build_level(s, inst, def, call);
   s->lost += !ok;
@@ -126,10 +131,13 @@ Val instantiate(Sema *s, const ModuleDef *def, const Call *call) {
   for (uint32_t r = 0; ok && r < inst->renames.len; r++)
     apply_renames(s, inst->renames.data[r], inst->path, first_var, whole);
   s->at = saved;
-  return ok ? (Val){.kind = VAL_INSTANCE, .as.instance = inst} : POISON;
+  if (!ok) return POISON;
+  remake_keep(s, making);
+  return (Val){.kind = VAL_INSTANCE, .as.instance = inst};
 }
 
 Val instance_member(Sema *s, Instance *inst, const char *name) {
+  instance_open(s, inst);
   for (uint32_t k = 0; k < inst->levels.len; k++) {
     Level *level = inst->levels.data[k];
     Binding *b = name_map_get(&level->names, name);
@@ -140,8 +148,8 @@ Val instance_member(Sema *s, Instance *inst, const char *name) {
   return (Val){0};
 }
 
-const Method *instance_method(Sema *s, const Instance *inst, const char *name) {
-  (void)s;
+const Method *instance_method(Sema *s, Instance *inst, const char *name) {
+  instance_open(s, inst);
   for (uint32_t k = 0; k < inst->levels.len; k++) {
     const Binding *b = name_map_get(&inst->levels.data[k]->names, name);
     if (b && b->value.kind == VAL_METHOD) return b->value.as.method;

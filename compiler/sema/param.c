@@ -55,8 +55,10 @@ static bool shared(Sema *s, const Var *var, uint32_t *index) {
   *index = (uint32_t)(uintptr_t)have - 1;
   const Var *old = &s->program->vars.data[*index];
   if (s->var_info.data[*index].block != s->at.block && same_span(old->span, var->span) &&
-      type_equal(&old->type, &var->type))
+      type_equal(&old->type, &var->type)) {
+    s->unrepeatable++;
     return true;
+  }
   Span place = s->at.chain ? s->at.chain->call : var->span;
   Diag *d =
       sema_error(s, DIAG_DUPLICATE_PARAM, place, "there are two parameters named %s", var->name);

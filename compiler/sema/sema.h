@@ -44,6 +44,10 @@ typedef struct ConfigEntry {
 } ConfigEntry;
 typedef VEC(ConfigEntry) ConfigList;
 
+typedef struct SemaCopies {
+  uint32_t calls, instances;
+} SemaCopies;
+
 typedef struct SemaOptions {
   const char *main_path; /* sought among the sources by path first, then read */
   const ConfigOverride *defines;
@@ -57,8 +61,8 @@ typedef struct SemaOptions {
   bool assume_two;    /* every mesh dim of size 1 taken as 2: finds what a mesh of ones hides */
   const FixCandidate *overlay; /* NULL, or: redistribute that operand of that node as said */
   ConfigList *config;          /* NULL, or where config entries are listed (in the arena) */
-  bool each_call;   /* also calls like an earlier one are elaborated (replay.h): for tests */
-  uint32_t *copied; /* NULL, or counts the calls that were not: for tests */
+  bool each_call;              /* nothing is a copy of something earlier (replay.h): for tests */
+  struct SemaCopies *copied;   /* NULL, or counts what was copied: for tests */
 } SemaOptions;
 
 /* Elaborates a program. Never NULL; it is complete only when `sink->errors` did not grow. Files are

@@ -42,6 +42,10 @@ static void exec_let(Sema *s, Env *env, const Stmt *stmt, Body *body) {
   }
 }
 
+bool assign_makes_state(const Sema *s, uint32_t var) {
+  return s->at.block == BLOCK_INFER && s->var_info.data[var].block == BLOCK_INFER;
+}
+
 /* A buffer gets a new value, from the end of the step on. */
 static void assign_buffer(Sema *s, const Stmt *stmt, uint32_t index, Val v) {
   Var *var = &s->program->vars.data[index];
@@ -61,8 +65,7 @@ static void assign_buffer(Sema *s, const Stmt *stmt, uint32_t index, Val v) {
     diag_note(s->sink, d, var->span, "declared as %s", type_print(s->arena, &var->type));
     return;
   }
-  /* One that infer declares is what its steps leave for each other: no part of the model. */
-  bool state = s->at.block == BLOCK_INFER && s->var_info.data[index].block == BLOCK_INFER;
+  bool state = assign_makes_state(s, index);
   if (state) var->kind = VAR_STATE;
   if (s->at.training || state)
     graph_add(s->at.graph, OP_ASSIGN, &id, 1, (Attr[]){ATTR_I(VAR, index)}, 1, NULL, 0, stmt->span,

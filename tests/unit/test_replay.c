@@ -16,7 +16,7 @@
 
 typedef struct Both {
   Compiled copied, each;
-  uint32_t ncopied;
+  SemaCopies copies;
 } Both;
 
 static bool same_text(const char *a, const char *b) {
@@ -63,8 +63,8 @@ static const char *graph_difference(Arena *arena, const Graph *a, const Graph *b
 }
 
 static void compile_both(Both *b, const char *text, const char *mesh, bool two, const char *what) {
-  SemaOptions o = {.copied = &b->ncopied, .assume_two = two};
-  b->ncopied = 0;
+  SemaOptions o = {.copied = &b->copies, .assume_two = two};
+  b->copies = (SemaCopies){0};
   compile_text(&b->copied, text, mesh, &o);
   SemaOptions each = {.each_call = true, .assume_two = two};
   compile_text(&b->each, text, mesh, &each);
@@ -74,7 +74,13 @@ static void compile_both(Both *b, const char *text, const char *mesh, bool two, 
   ck_assert_uint_eq(p->vars.len, q->vars.len);
   for (uint32_t i = 0; i < p->vars.len; i++) {
     ck_assert_str_eq(p->vars.data[i].name, q->vars.data[i].name);
-    ck_assert_int_eq(p->vars.data[i].kind, q->vars.data[i].kind);
+    const Var *v = &p->vars.data[i], *u = &q->vars.data[i];
+    ck_assert_int_eq(v->kind, u->kind);
+    ck_assert_str_eq(v->foreign_name ? v->foreign_name : "",
+                     u->foreign_name ? u->foreign_name : "");
+    ck_assert_str_eq(type_print(arena, &v->type), type_print(arena, &u->type));
+    ck_assert(v->transposed == u->transposed && v->chunks == u->chunks && v->store == u->store &&
+              layout_equal(&v->stored, &u->stored));
   }
   for (BlockKind k = 0; k < BLOCK_COUNT; k++) {
     const Graph *g = p->block[k].graph, *h = q->block[k].graph;
@@ -279,6 +285,18 @@ static const Case cases[] = {
           "module Side() {\n" WEIGHT "  drop = nn.Dropout(0.5)\n"
           "  forward(x) { return drop(linear(x, w)) }\n}\n"
           "module Layer() {\n" WEIGHT "  forward(x, side) { return linear(side(x), w) }\n}\n"},
+    {"itself, or the layer before", 2,
+     HEAD "module Net() {\n  layer = [Layer() on stages[0] for i in range(layers)]\n"
+          "  forward(x) { let h = x\n"
+          "    for i in range(layers) { h = layer[i](h, layer[if i < 2 then i else i - 1]) }\n"
+          "    return h }\n}\n" TRAIN "module Layer() {\n" WEIGHT
+          "  forward(x, other) { return linear(linear(x, w), other.w) }\n}\n"},
+    {"its weight, or that of the layer before", 2,
+     HEAD "module Net() {\n  layer = [Layer() on stages[0] for i in range(layers)]\n"
+          "  forward(x) { let h = x\n"
+          "    for i in range(layers) { h = layer[i](h, layer[if i < 2 then i else i - 1].w) }\n"
+          "    return h }\n}\n" TRAIN "module Layer() {\n" WEIGHT
+          "  forward(x, other) { return linear(linear(x, w), other) }\n}\n"},
     {"one side layer for some", 4,
      HEAD "module Net() {\n  layer = [Layer() on stages[0] for i in range(layers)]\n"
           "  side = [Side() on stages[0] for i in range(layers)]\n"
@@ -353,8 +371,87 @@ START_TEST(one_thing_differs) {
   const Case *c = &cases[_i];
   Both b;
   compile_both(&b, c->text, NULL, false, c->what);
-  ck_assert_msg(b.ncopied == c->copied, "%s: %u calls are copied, not %u\n%s", c->what, b.ncopied,
-                c->copied, compile_messages(&b.copied));
+  ck_assert_msg(b.copies.calls == c->copied, "%s: %u calls are copied, not %u\n%s", c->what,
+                b.copies.calls, c->copied, compile_messages(&b.copied));
+  free_both(&b);
+}
+END_TEST
+
+/* --- instances that are made alike in all but one thing -----------------------------------------
+ */
+
+/* How many instances are copies, the others within a copy not counted. */
+static const Case makings[] = {
+    {"alike", 3,
+     HEAD NET("Layer()") TRAIN "module Layer() {\n" WEIGHT
+                               "  forward(x) { return linear(x, w) }\n}\n"},
+    {"their index", 0,
+     HEAD NET("Layer(i)") TRAIN "module Layer(i: int) {\n" WEIGHT
+                                "  forward(x) { return linear(x, w) }\n}\n"},
+    {"stages", 2,
+     HEAD "module Net() {\n  layer = [Layer() on stages[div(i, 2)] for i in range(layers)]\n"
+          "  forward(x) { let h = x\n    for i in range(layers) { h = layer[i](h.redistribute("
+          "mesh = stages[div(i, 2)])) }\n    return h }\n}\n" TRAIN "module Layer() {\n" WEIGHT
+          "  forward(x) { return linear(x, w) }\n}\n"},
+    {"a variable that is given", 2,
+     HEAD "module Net() {\n  on stages[0] {\n    param a: f32[dim, dim] = zeros\n"
+          "    param b: f32[dim, dim] = zeros\n  }\n"
+          "  layer = [Layer(if i < 2 then a else b) on stages[0] for i in range(layers)]\n"
+          "  forward(x) { let h = x\n    for l in layer { h = l(h) }\n    return h }\n}\n" TRAIN
+          "module Layer(given: any) {\n" WEIGHT
+          "  forward(x) { return linear(linear(x, w), given) }\n}\n"},
+    {"the layer before", 0,
+     HEAD "module Net() {\n  side = [Layer(none) on stages[0] for i in range(1)]\n"
+          "  layer = [Layer(side[i - i]) on stages[0] for i in range(1)]\n"
+          "  more = [Layer(if i == 0 then layer[0] else side[0]) on stages[0] for i in range(2)]\n"
+          "  forward(x) { return more[1](more[0](x)) }\n}\n" TRAIN
+          "module Layer(before: any) {\n" WEIGHT "  forward(x) { let y = linear(x, w)\n"
+          "    return if before == none then y else linear(y, before.w) }\n}\n"},
+    {"all that an instance has, asked for one by one", 4,
+     HEAD
+     "module Net() {\n  layer = [Layer(relu) on stages[0] for i in range(layers)]\n"
+     "  forward(x) {\n"
+     "    let a = layer[0](x)\n    let b = layer[1](a)\n    let c = layer[2].twice(b)\n"
+     "    let d = layer[3].parts[1](c)\n    let e = linear(d, layer[3].parts[0].w)\n"
+     "    return e * layer[2].scale + layer[1].late(e) }\n}\n" TRAIN
+     "module Base(act: any) {\n  let scale = 0.5\n  let self_act = act\n  parts = [Part(self_act), "
+     "Part(act)]\n"
+     "  " WEIGHT "  last(x) { return act(x) }\n"
+     "  twice(x) { return last(last(linear(x, w))) }\n"
+     "  late(x) { return parts[0](x) }\n"
+     "  forward(x) { let y = x\n    for p in parts { y = p(y) }\n    return twice(y) * scale }\n}\n"
+     "module Layer(act: any) : Base(act) {\n  last(x) { return tanh(act(x)) }\n"
+     "  redistribute_output(y, x) { return y + x }\n}\n"
+     "module Part(act: any) {\n" WEIGHT "  drop = nn.Dropout(0.5)\n"
+     "  forward(x) { return drop(act(linear(x, w))) }\n}\n"},
+    {"storage, buffers, names in files", 3,
+     HEAD NET("Layer()") TRAIN
+     "module Layer() {\n  store @dp\n  param a: f32[dim, dim] = normal(std = 0.1) name \"x\"\n"
+     "  param b: f32[dim, dim] = normal(std = 0.1) transposed\n"
+     "  buffer c: f32[dim] = ones\n  rename { \"b\" = \"beta\" }\n"
+     "  forward(x) { return linear(linear(x, a), b) + c }\n}\n"},
+    {"initial values that lean on others", 3,
+     HEAD NET("Layer()") TRAIN "fn shrink(x) { let y = x * 0.5\n  return y + rand_like(x) }\n"
+                               "module Layer() {\n  param a: f32[dim, dim] = normal(std = 0.1)\n"
+                               "  param b: f32[dim, dim] = shrink(randn(f32[dim, dim]))\n"
+                               "  forward(x) { return linear(linear(x, a), b) }\n}\n"},
+    {"the same lines in another block", 3,
+     HEAD NET("Layer()") TRAIN
+     "module Layer() {\n" WEIGHT "  forward(x) { return linear(x, w) }\n}\n"
+     "infer {\n  data x = npy(\"y.npy\", f32[batch@dp, dim] on stages[0])\n"
+     "  model m = Net()\n  print(m(x))\n}\n"},
+    {"one name twice", 0,
+     HEAD "module Net() {\n  for i in range(2) { layer = Layer() on stages[0] }\n"
+          "  forward(x) { return layer(x) }\n}\n" TRAIN "module Layer() {\n" WEIGHT
+          "  forward(x) { return linear(x, w) }\n}\n"},
+};
+
+START_TEST(one_thing_is_made_otherwise) {
+  const Case *c = &makings[_i];
+  Both b;
+  compile_both(&b, c->text, NULL, false, c->what);
+  ck_assert_msg(b.copies.instances == c->copied, "%s: %u instances are copied, not %u\n%s", c->what,
+                b.copies.instances, c->copied, compile_messages(&b.copied));
   free_both(&b);
 }
 END_TEST
@@ -374,7 +471,7 @@ START_TEST(samples_decide) {
   Both b;
   compile_both(&b, text, NULL, false, "samples");
   ck_assert_str_eq(compile_messages(&b.copied), "");
-  ck_assert_uint_eq(b.ncopied, 2);
+  ck_assert_uint_eq(b.copies.calls, 2);
   free_both(&b);
 }
 END_TEST
@@ -394,11 +491,33 @@ START_TEST(state_of_infer) {
   Both b;
   compile_both(&b, text, NULL, false, "state");
   ck_assert_str_eq(compile_messages(&b.copied), "");
-  ck_assert_uint_eq(b.ncopied, 3);
+  ck_assert_uint_eq(b.copies.calls, 3);
   uint32_t states = 0;
   for (uint32_t i = 0; i < b.copied.program->vars.len; i++)
     states += b.copied.program->vars.data[i].kind == VAR_STATE;
   ck_assert_uint_eq(states, 4);
+  free_both(&b);
+}
+END_TEST
+
+/* A copy of an instance whose buffer has become state by then: its own is a buffer still. */
+START_TEST(copy_of_state) {
+  static const char *const text = HEAD
+      "module Memory() {\n  buffer past: f32[batch, dim] = zeros\n"
+      "  turn(x) { past = x\n    return past + x }\n}\n"
+      "module Outer() {\n  on stages[0] { inner = Memory() }\n"
+      "  forward(x) { return inner.turn(x) }\n}\n"
+      "infer {\n  data x = npy(\"x.npy\", f32[batch, dim] on stages[0])\n"
+      "  model one = Outer()\n  let y = one(x)\n  model two = Outer()\n  model three = Outer()\n"
+      "  print(two(y))\n}\n";
+  Both b;
+  compile_both(&b, text, NULL, false, "state");
+  ck_assert_str_eq(compile_messages(&b.copied), "");
+  ck_assert_uint_eq(b.copies.instances, 2);
+  ck_assert_int_eq(b.copied.program->vars.data[find_var(&b.copied, "two.inner.past")].kind,
+                   VAR_STATE);
+  ck_assert_int_eq(b.copied.program->vars.data[find_var(&b.copied, "three.inner.past")].kind,
+                   VAR_BUFFER);
   free_both(&b);
 }
 END_TEST
@@ -452,8 +571,10 @@ int main(void) {
   TCase *t = tcase_create("replay");
   tcase_set_timeout(t, 60);
   tcase_add_loop_test(t, one_thing_differs, 0, (int)(sizeof cases / sizeof *cases));
+  tcase_add_loop_test(t, one_thing_is_made_otherwise, 0, (int)(sizeof makings / sizeof *makings));
   tcase_add_test(t, samples_decide);
   tcase_add_test(t, state_of_infer);
+  tcase_add_test(t, copy_of_state);
   tcase_add_test(t, there_are_programs);
   tcase_add_loop_test(t, all_programs, 0, nfiles);
   Suite *suite = suite_create("replay");
