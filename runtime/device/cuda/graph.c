@@ -36,21 +36,24 @@ static int is_closed(const CudaDevice *d, uint32_t first, uint32_t end) {
   return 1;
 }
 
-/* A stretch ends where the host looks at outputs: before the first action of the optimizer. */
+/* Whether the host looks at outputs before this action: it is the optimizer's first behind them. */
+static int looks(const CudaDevice *d, uint32_t action, int *outputs) {
+  const AbiAction *a = dtm_cuda_action(d, action);
+  if (a->kind == ABI_OUTPUT) *outputs = 1;
+  if (a->phase != ABI_OPTIMIZER || !*outputs) return 0;
+  *outputs = 0;
+  return 1;
+}
+
 static void find_stretches(CudaDevice *d, uint32_t first, uint32_t end) {
   enum { SHORTEST = 2 };
-  for (uint32_t i = first; i < end;) {
-    if (!can_capture(d, i)) {
-      i++;
-      continue;
-    }
-    uint32_t n = 1;
-    while (i + n < end && can_capture(d, i + n) &&
-           !(dtm_cuda_action(d, i + n)->phase == ABI_OPTIMIZER &&
-             dtm_cuda_action(d, i + n - 1)->phase != ABI_OPTIMIZER))
-      n++;
+  int outputs = 0;
+  for (uint32_t i = first, n; i < end; i += n) {
+    looks(d, i, &outputs);
+    n = 1;
+    if (!can_capture(d, i)) continue;
+    while (i + n < end && can_capture(d, i + n) && !looks(d, i + n, &outputs)) n++;
     if (n >= SHORTEST && is_closed(d, i, i + n)) d->graphs->at[i].count = n;
-    i += n;
   }
 }
 

@@ -1,13 +1,25 @@
 /* Device memory of a rank, whether there is enough, and its variables as the host sees them: see
  * cuda.h. */
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
 #include "comm/errors.h"
 #include "device/cuda/cuda.h"
 
-static const double gib = 1 << 30;
+/* "1.25 GiB" */
+typedef struct Size {
+  char text[32];
+} Size;
+
+static Size size_of(uint64_t bytes) {
+  static const char *const units[] = {"bytes", "KiB", "MiB", "GiB"};
+  double value = (double)bytes;
+  int unit = 0;
+  while (value >= 1024 && unit < 3) value /= 1024, unit++;
+  Size s;
+  snprintf(s.text, sizeof s.text, "%.*f %s", unit ? 2 : 0, value, units[unit]);
+  return s;
+}
 
 int dtm_cuda_alloc(CudaDevice *d, size_t bytes, const char *what, CUdeviceptr *address) {
   size_t free = 0, total = 0;
@@ -19,10 +31,10 @@ int dtm_cuda_alloc(CudaDevice *d, size_t bytes, const char *what, CUdeviceptr *a
   if (error != CUDA_ERROR_OUT_OF_MEMORY) return dtm_cuda_failed(d, error, "allocate memory");
   d->cu->memory_info(&free, &total);
   return dtm_rt_fail(d->base.comm, RT_DEVICE,
-                     "GPU %d, %s, has no memory for %s: %.3f GiB are needed, and %.3f of %.3f GiB "
-                     "are free\n  use a smaller batch or model, or more GPUs",
-                     (int)d->device, d->name, what, (double)bytes / gib, (double)free / gib,
-                     (double)total / gib);
+                     "GPU %d, %s, has no memory for %s: %s are needed, and %s of %s are free\n"
+                     "  use a smaller batch or model, or more GPUs",
+                     (int)d->device, d->name, what, size_of(bytes).text, size_of(free).text,
+                     size_of(total).text);
 }
 
 /* Bytes of the arena that hold variables of some kinds on this rank. */
@@ -49,10 +61,13 @@ void dtm_cuda_memory_text(const CudaDevice *d, char *text, size_t size) {
            other = h->persistent_size > params + optimizer ? h->persistent_size - params - optimizer
                                                            : 0;
   snprintf(text, size,
-           "%.3f GiB (parameters %.3f, optimizer %.3f, accumulated gradients and other state %.3f, "
-           "activations and gradients %.3f)",
-           (double)h->arena_size / gib, (double)params / gib, (double)optimizer / gib,
-           (double)other / gib, (double)(h->arena_size - h->persistent_size) / gib);
+           "%s (parameters %s, optimizer %s, other state %s, activations and gradients %s",
+           size_of(h->arena_size).text, size_of(params).text, size_of(optimizer).text,
+           size_of(other).text, size_of(h->arena_size - h->persistent_size).text);
+  size_t n = strlen(text), scratch = d->scratch_bytes + d->comm_scratch_bytes;
+  if (scratch && n < size)
+    n += (size_t)snprintf(text + n, size - n, ", scratch %s", size_of(scratch).text);
+  if (n < size) snprintf(text + n, size - n, ")");
 }
 
 int dtm_cuda_memory_open(CudaDevice *d) {
@@ -64,10 +79,10 @@ int dtm_cuda_memory_open(CudaDevice *d) {
     char text[256];
     dtm_cuda_memory_text(d, text, sizeof text);
     return dtm_rt_fail(d->base.comm, RT_DEVICE,
-                       "this program does not fit GPU %d, %s: of its %.3f GiB %.3f are free, and a "
-                       "rank needs %s\n  use a smaller batch or model, more GPUs, or a placement "
-                       "that shards more",
-                       (int)d->device, d->name, (double)total / gib, (double)free / gib, text);
+                       "this program does not fit GPU %d, %s: of its %s %s are free, and a rank "
+                       "needs %s\n  use a smaller batch or model, more GPUs, or a placement that "
+                       "shards more",
+                       (int)d->device, d->name, size_of(total).text, size_of(free).text, text);
   }
   int status = dtm_cuda_alloc(d, h->arena_size, "the program", &d->arena);
   if (!status) status = dtm_cuda_alloc(d, sizeof(CudaFault), "a word", &d->fault);

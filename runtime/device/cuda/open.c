@@ -186,9 +186,8 @@ static void cuda_describe(RtDevice *base, char *text, size_t size) {
   CudaDevice *d = dtm_cuda_of(base);
   char memory[256];
   dtm_cuda_memory_text(d, memory, sizeof memory);
-  snprintf(text, size, "GPU %d, %s (sm_%d): each rank takes %s, scratch %.3f", (int)d->device,
-           d->name, d->capability, memory,
-           (double)(d->scratch_bytes + d->comm_scratch_bytes) / (1 << 30));
+  snprintf(text, size, "GPU %d, %s (sm_%d): a rank takes %s", (int)d->device, d->name,
+           d->capability, memory);
 }
 
 static const RtDeviceOps cuda_ops = {.name = "cuda",
