@@ -131,6 +131,16 @@ uint32_t abi_cuda_attention_head(const Image *image, const AbiAction *action);
 uint32_t abi_cuda_attention_class(uint32_t dtype, int64_t width, int64_t features);
 AbiCudaInstance abi_cuda_attention_instance(const Image *image, const AbiAction *action);
 
+/* An AbiDType as dtm.cuh calls it: "dtm_bf16". */
+const char *abi_cuda_element(uint32_t dtype);
+/* cuda_moves.c: those of a move or channel. moves.cu has all that copy and fill; fold.cu reduces
+ * what NCCL does not: abi_cuda_folds says whether this AbiDType with this AbiReduce. */
+uint32_t abi_cuda_move_instances(const Image *image, const AbiAction *action,
+                                 AbiCudaInstance out[ABI_CUDA_MAX_INSTANCES]);
+AbiCudaInstance abi_cuda_move_instance(void);
+AbiCudaInstance abi_cuda_fold_instance(uint32_t dtype);
+int abi_cuda_folds(uint32_t dtype, uint32_t op);
+
 /* What the object file of a compiled program defines beside what abi.h says; size 0 when it is not
  * for CUDA. */
 extern const unsigned char dtm_cuda[];

@@ -5,7 +5,7 @@
 #include "runtime/abi/cuda.h"
 
 /* Types of elements as dtm.cuh names them. */
-static const char *element(uint32_t dtype) {
+const char *abi_cuda_element(uint32_t dtype) {
   switch ((AbiDType)dtype) {
   case ABI_F64:
     return "double";
@@ -42,11 +42,11 @@ static const char *element(uint32_t dtype) {
 static AbiCudaInstance instance(const char *file, uint32_t dtype, const char *second,
                                 uint32_t second_dtype) {
   AbiCudaInstance i = {.file = file};
-  const char *name = abi_dtype_name(dtype), *type = element(dtype);
+  const char *name = abi_dtype_name(dtype), *type = abi_cuda_element(dtype);
   if (second) {
     snprintf(i.suffix, sizeof i.suffix, "_%s_%s", name, abi_dtype_name(second_dtype));
     snprintf(i.defines, sizeof i.defines, "-DELEMENT=%s -D%s=%s", type, second,
-             element(second_dtype));
+             abi_cuda_element(second_dtype));
   } else {
     snprintf(i.suffix, sizeof i.suffix, "_%s", name);
     snprintf(i.defines, sizeof i.defines, "-DELEMENT=%s", type);
@@ -106,7 +106,7 @@ uint32_t abi_cuda_instances(const Image *image, const AbiAction *action,
   for (uint32_t i = 0; i < 3 && i < action->nbuffers; i++)
     dtype[i] = image->type[image->buffer[action->buffers + i].type].dtype;
   if (action->kind == ABI_LIBRARY) return library(image, action, dtype, out);
-  if (action->kind != ABI_MATMUL) return 0;
+  if (action->kind != ABI_MATMUL) return abi_cuda_move_instances(image, action, out);
   out[0] = instance("matmul", dtype[0], NULL, 0);
   return 1;
 }

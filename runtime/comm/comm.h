@@ -1,4 +1,4 @@
-/* Collectives between ranks: one vtable per transport (local shared memory; MPI; NCCL later).
+/* Collectives between ranks: one vtable per transport (local shared memory; MPI).
  *
  * A communicator knows this process's world rank and the world size. Buffers of a collective lie in
  * the rank's arena, which peers can see (local transport: one memfd that every rank maps), so
@@ -113,6 +113,14 @@ typedef struct RtCommOps {
   void (*publish)(RtComm *c);
   /* Records the failure of the job and prints it unless another rank was first. Returns `code`. */
   int (*fail)(RtComm *c, int code, const char *message);
+  /* For a thread beside the one that makes all other calls. The code of the failure of the job, 0
+   * while there is none; ranks that died count as one. `moved`: this rank goes on, though its other
+   * thread waits. *silent: seconds since any of the others gave a sign of life; infinite where
+   * nobody knows. */
+  int (*look)(RtComm *c, bool moved, double *silent);
+  /* Likewise: who of the others has been silent longest, and where it was, as a line of a message;
+   * empty where nobody knows. */
+  void (*latest)(RtComm *c, char *text, size_t size);
   /* status: what this rank is going to exit with. Frees c. Waits for nobody. */
   void (*destroy)(RtComm *c, int status);
 } RtCommOps;

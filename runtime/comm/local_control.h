@@ -90,6 +90,10 @@ void local_wake(LocalComm *c, const int32_t *peers, int32_t npeers);
 /* local_watch.c: called now and then while waiting for `peer`. 0, or the code of the failure. */
 int local_watch(LocalComm *c, int32_t peer, uint64_t since);
 
+/* For a thread beside the one that makes all other calls: see comm.h. */
+int local_look(RtComm *c, bool moved, double *silent);
+void local_latest(RtComm *c, char *text, size_t size);
+
 /* local_channel.c */
 int local_post(RtComm *c, RtChannel *channel, size_t src, size_t bytes);
 int local_take(RtComm *c, RtChannel *channel, size_t dst);

@@ -197,6 +197,8 @@ static const RtCommOps local_ops = {
     .broadcast_host = local_broadcast_host,
     .agree = local_agree,
     .publish = local_publish,
+    .look = local_look,
+    .latest = local_latest,
     .fail = local_fail,
     .destroy = local_destroy,
 };

@@ -108,3 +108,65 @@ int local_watch(LocalComm *c, int32_t peer, uint64_t since) {
   }
   return 0;
 }
+
+/* The rank, of those that work, whose last sign of life is the oldest; -1: there is none. */
+static int32_t oldest(const LocalComm *c, uint64_t *sign, uint64_t *newest) {
+  int32_t rank = -1;
+  *newest = 0;
+  for (int32_t r = 0; r < c->base.world; r++) {
+    LocalSlot *slot = &c->control->slot[r];
+    if (r == c->base.rank || atomic_load(&slot->state) != LOCAL_RUNNING) {
+      continue;
+    }
+    uint64_t moved = atomic_load_explicit(&slot->moved, memory_order_relaxed);
+    if (rank < 0 || moved < *sign) {
+      rank = r;
+      *sign = moved;
+    }
+    *newest = moved > *newest ? moved : *newest;
+  }
+  return rank;
+}
+
+int local_look(RtComm *comm, bool moved, double *silent) {
+  LocalComm *c = local_of(comm);
+  LocalControl *k = c->control;
+  uint64_t now = local_now(), sign = 0, newest;
+  if (moved) {
+    atomic_store_explicit(&k->slot[comm->rank].moved, now, memory_order_relaxed);
+  }
+  for (int32_t r = 0; r < comm->world && !k->supervised; r++) {
+    if (atomic_load(&k->slot[r].state) == LOCAL_RUNNING && r != comm->rank &&
+        !process_lives(c, r)) {
+      return report(c, r, "died: its process ended without notice");
+    }
+  }
+  oldest(c, &sign, &newest);
+  *silent = newest < now ? (double)(now - newest) * 1e-9 : 0;
+  return atomic_load(&k->failed);
+}
+
+void local_latest(RtComm *comm, char *text, size_t size) {
+  LocalComm *c = local_of(comm);
+  uint64_t sign = 0, newest;
+  int32_t rank = oldest(c, &sign, &newest);
+  LocalView view;
+  text[0] = 0;
+  /* One that stands still is more to blame than one that waits for longer. */
+  for (int32_t r = 0; r < comm->world; r++) {
+    char state = process_state(atomic_load(&c->control->slot[r].pid));
+    if (r != comm->rank && (state == 'T' || state == 't')) {
+      dtm_local_view(&c->segment, r, &view);
+      snprintf(text, size, "rank %d: its process %d is stopped%s, at step %lld in %s (%s)", (int)r,
+               (int)view.pid, state == 't' ? " by a debugger" : "", (long long)view.step,
+               view.operation, view.source);
+      return;
+    }
+  }
+  if (rank < 0) {
+    return;
+  }
+  dtm_local_view(&c->segment, rank, &view);
+  snprintf(text, size, "rank %d has been silent longest, at step %lld in %s (%s)",
+           (int)rank, (long long)view.step, view.operation, view.source);
+}

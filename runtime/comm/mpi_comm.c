@@ -5,6 +5,7 @@
 #include "comm/mpi_private.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -76,6 +77,21 @@ static void mpi_destroy(RtComm *comm, int status) {
   free(c);
 }
 
+/* MPI may not be called by two threads. */
+static int mpi_look(RtComm *comm, bool moved, double *silent) {
+  (void)comm;
+  (void)moved;
+  *silent = INFINITY;
+  return 0;
+}
+
+static void mpi_latest(RtComm *comm, char *text, size_t size) {
+  (void)comm;
+  if (size) {
+    text[0] = 0;
+  }
+}
+
 static const RtCommOps mpi_ops = {
     .name = "mpi",
     .pull = mpi_pull,
@@ -91,6 +107,8 @@ static const RtCommOps mpi_ops = {
     .broadcast_host = mpi_broadcast_host,
     .agree = mpi_agree,
     .publish = mpi_publish,
+    .look = mpi_look,
+    .latest = mpi_latest,
     .fail = mpi_fail,
     .destroy = mpi_destroy,
 };

@@ -191,7 +191,7 @@ static void run_copy(const Case *c, int32_t rank, const CudaMovePlan *p, const C
     const CudaBox *box = &p->boxes[s->first + i];
     int64_t unit = (int64_t)1 << box->log_unit;
     EXPECT(box->first_tile == tiles && box->units > 0);
-    tiles += (box->units + CUDA_BOX_TILE - 1) / CUDA_BOX_TILE;
+    tiles += (box->units + MOVES_TILE - 1) / MOVES_TILE;
     for (int64_t u = 0; u < box->units; u++) {
       int64_t src = box->src + u % box->row * unit, dst = box->dst + u % box->row * unit;
       int64_t rest = u / box->row;

@@ -56,6 +56,7 @@ typedef struct CudaDevice {
                            it waits, or enqueues something else each time */
   CudaStaging *staging;
   CudaGraphs *graphs;
+  int capturing; /* what is enqueued goes into a graph */
   struct CudaBundles *bundles; /* bundle.c */
   AbiStep step;                /* base.step */
   RtMirror mirror;
@@ -119,7 +120,8 @@ int dtm_cuda_matmul_ready(CudaDevice *d);
 void dtm_cuda_matmul_close(CudaDevice *d);
 int dtm_cuda_comm_ready(CudaDevice *d);
 /* Called again and again while the host waits for the GPU: 0, or the code to exit with when a peer
- * failed or NCCL reports an error, all communicators being aborted, so that the wait ends. */
+ * failed or NCCL reports an error, all communicators being aborted, so that the wait ends. Gives
+ * the sign of life of a rank whose GPU goes on (watchdog.c). */
 int dtm_cuda_comm_watch(CudaDevice *d);
 void dtm_cuda_comm_close(CudaDevice *d);
 

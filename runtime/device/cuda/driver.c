@@ -2,6 +2,7 @@
 #include "device/cuda/driver.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "device/cuda/load.h"
 
@@ -28,6 +29,9 @@ void dtm_cuda_error_text(const CudaDriver *driver, CUresult error, char *text, s
 const char *dtm_cuda_driver_load(CudaDriver *driver, char *message, size_t message_size) {
   static const char *const names[] = {"libcuda.so.1", NULL};
   char text[1024];
+  /* A queue of its own for each stream, as far as there are: streams that share one wait for each
+   * other for no reason, which between stages of a pipeline may be for ever (channel.c). */
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const char *error =
       dtm_cuda_load_library("DTM_CUDA_DRIVER", names, entries, sizeof entries / sizeof *entries,
                             driver, text, sizeof text);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "comm/errors.h"
+#include "device/cuda/comm.h"
 #include "device/cuda/bundle.h"
 
 typedef struct Stretch {
@@ -93,6 +94,7 @@ static int capture(CudaDevice *d, uint32_t first, Stretch *s) {
   CUgraph graph = NULL;
   CUresult error = d->cu->capture_begin(d->compute, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
   int status = error ? dtm_cuda_failed(d, error, "begin a graph") : 0;
+  d->capturing = 1;
   for (uint32_t i = first, n; i < first + s->count && !status; i += n) {
     uint32_t size = dtm_cuda_bundle_size(d, i);
     n = size ? size : 1;
@@ -100,6 +102,7 @@ static int capture(CudaDevice *d, uint32_t first, Stretch *s) {
     dtm_device_place(&d->base, i);
     status = size ? dtm_cuda_bundle_run(d, i) : dtm_cuda_run(d, i, NULL);
   }
+  d->capturing = 0;
   if (!status) {
     error = d->cu->capture_end(d->compute, &graph);
     if (!error) error = d->cu->graph_instantiate(&s->graph, graph, 0);
@@ -109,12 +112,23 @@ static int capture(CudaDevice *d, uint32_t first, Stretch *s) {
   return status;
 }
 
+/* The first action of a stretch that waits for peers, to be watched for all that do. */
+static int meeting(const CudaDevice *d, uint32_t first, uint32_t count, uint32_t *action) {
+  for (*action = first; *action < first + count; ++*action)
+    if (!d->base.skip[*action] && dtm_cuda_move_meets(d, *action)) return 1;
+  return 0;
+}
+
 int dtm_cuda_graph_run(CudaDevice *d, uint32_t first, uint32_t *done) {
   Stretch *s = &d->graphs->at[first];
   int status = s->graph ? 0 : capture(d, first, s);
   if (status) return status;
   *done = s->count;
   dtm_device_place(&d->base, first);
-  CUresult error = d->cu->graph_launch(s->graph, d->compute);
-  return error ? dtm_cuda_failed(d, error, "run a graph") : 0;
+  uint32_t action;
+  int meets = meeting(d, first, s->count, &action);
+  if (meets) status = dtm_cuda_watch_begin(d, CUDA_LINE_GRAPH, d->compute, action);
+  CUresult error = status ? CUDA_SUCCESS : d->cu->graph_launch(s->graph, d->compute);
+  if (error) status = dtm_cuda_failed(d, error, "run a graph");
+  return status || !meets ? status : dtm_cuda_watch_end(d, CUDA_LINE_GRAPH, d->compute);
 }

@@ -16,25 +16,13 @@
 #define DTM_RT_DEVICE_CUDA_MOVE_PLAN_H
 
 #include "comm/comm.h"
+#include "device/cuda/kernels/moves_args.h"
 #include "device/cuda/nccl.h"
 #include "runtime/abi/image.h"
 
 /* Where an offset counts from: the first source and the first destination of the action (the block
  * of the micro-batch at hand), or memory of the runtime. */
 typedef enum CudaSpace { CUDA_AT_SRC, CUDA_AT_DST, CUDA_AT_SCRATCH, CUDA_SPACES } CudaSpace;
-
-/* A box as the kernel copies it (kernels/moves.cu has the same record): `units` pieces of 1 <<
- * log_unit bytes, `row` of them contiguous on both sides, rows in row-major order over ndims dims.
- * All strides and offsets are in bytes. */
-typedef struct CudaBox {
-  int64_t src, dst;
-  int64_t units, row;
-  int64_t first_tile; /* of CUDA_BOX_TILE units, counted over the boxes of one copy */
-  uint32_t ndims, log_unit;
-  int64_t extent[ABI_MAX_DIMS], src_stride[ABI_MAX_DIMS], dst_stride[ABI_MAX_DIMS];
-} CudaBox;
-
-enum { CUDA_BOX_TILE = 1024, CUDA_BOX_THREADS = 256 };
 
 typedef enum CudaCallKind {
   CUDA_CALL_ALL_REDUCE,

@@ -112,7 +112,7 @@ void plan_copy(PlanBuild *b, CopyList *list, CudaSpace from, CudaSpace to, const
   c.row = rows.row * b->element >> c.log_unit;
   c.units = rows.total * b->element >> c.log_unit;
   c.first_tile = list->tiles;
-  list->tiles += (c.units + CUDA_BOX_TILE - 1) / CUDA_BOX_TILE;
+  list->tiles += (c.units + MOVES_TILE - 1) / MOVES_TILE;
   list->data[list->n++] = c;
 }
 

@@ -12,9 +12,10 @@
 #include <stdlib.h>
 
 #include "device/cuda/plan_build.h"
+#include "runtime/abi/cuda.h"
 
-/* -1: NCCL has no such type. */
-static int nccl_type(uint32_t dtype) {
+/* Of what NCCL reduces (not abi_cuda_folds). */
+static ncclDataType_t nccl_type(uint32_t dtype) {
   switch ((AbiDType)dtype) {
   case ABI_F64:
     return ncclFloat64;
@@ -32,7 +33,6 @@ static int nccl_type(uint32_t dtype) {
     return ncclInt8;
   case ABI_U8:
   case ABI_BOOL:
-    return ncclUint8;
   case ABI_I16:
   case ABI_F8_E4M3:
   case ABI_F8_E5M2:
@@ -40,43 +40,38 @@ static int nccl_type(uint32_t dtype) {
   case ABI_DTYPE_COUNT:
     break;
   }
-  return -1;
+  return ncclUint8;
 }
 
-/* -1: NCCL does not reduce this type so. */
-static int nccl_op(uint32_t dtype, uint32_t op) {
-  bool is_bool = dtype == ABI_BOOL, is_float = dtype <= ABI_F16;
+static ncclRedOp_t nccl_op(uint32_t dtype, uint32_t op) {
+  bool is_bool = dtype == ABI_BOOL;
   switch ((AbiReduce)op) {
   case ABI_SUM:
     return is_bool ? ncclMax : ncclSum;
   case ABI_PRODUCT:
     return is_bool ? ncclMin : ncclProd;
   case ABI_AVG:
-    return dtype == ABI_F64 || dtype == ABI_F32 ? ncclAvg : -1;
+    return ncclAvg;
   case ABI_MAX:
-    return is_float ? -1 : ncclMax;
-  case ABI_MIN:
-    return is_float ? -1 : ncclMin;
-  case ABI_AND:
-    return is_bool ? ncclMin : -1;
   case ABI_OR:
-    return is_bool ? ncclMax : -1;
+    return ncclMax;
+  case ABI_MIN:
+  case ABI_AND:
+    return ncclMin;
   case ABI_XOR:
   case ABI_REDUCE_NONE:
   case ABI_REDUCE_COUNT:
     break;
   }
-  return -1;
+  return ncclSum;
 }
 
 static bool is_native(const PlanBuild *b) {
-  return nccl_type(b->dtype) >= 0 && nccl_op(b->dtype, b->op) >= 0;
+  return !abi_cuda_folds(b->dtype, b->op);
 }
 
 static CudaCall reduction(const PlanBuild *b, CudaCallKind kind) {
-  return (CudaCall){.kind = kind,
-                    .type = (ncclDataType_t)nccl_type(b->dtype),
-                    .op = (ncclRedOp_t)nccl_op(b->dtype, b->op)};
+  return (CudaCall){.kind = kind, .type = nccl_type(b->dtype), .op = nccl_op(b->dtype, b->op)};
 }
 
 static void fold(PlanBuild *b, int64_t src, int64_t parts, int64_t stride, int64_t dst,

@@ -59,16 +59,15 @@ static int place_window(CudaDevice *d, Window *w, size_t bytes, int64_t slots) {
   return w->used ? 0 : dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
 }
 
-/* Among several ranks a wait may be for a peer that will never come: signs of life go out, and
- * failures of others are looked for. */
+/* Among several ranks a wait may be for a peer that will never come: failures of others are looked
+ * for. Signs of life are the watchdog's to give: it knows what the GPU waits for. */
 static int wait_watching(CudaDevice *d, CUevent event, CUresult *error) {
-  enum { SPINS = 1000, NAP_US = 200, NAPS_PER_TICK = 500 };
+  enum { SPINS = 1000, NAP_US = 200 };
   for (uint64_t tries = 0;; tries++) {
     *error = d->cu->event_query(event);
     if (*error != CUDA_ERROR_NOT_READY) return 0;
     int status = dtm_cuda_comm_watch(d);
     if (status) return status;
-    if (tries % NAPS_PER_TICK == 0) dtm_rt_comm_tick(d->base.comm);
     if (tries < SPINS)
       sched_yield();
     else

@@ -1,0 +1,80 @@
+/* Inside runtime/device/cuda: what moves, channels and the watchdog share.
+ *
+ * One communicator of the world; one per way in which an action cuts a mesh into groups, made by
+ * splitting it, and one per channel. All are non-blocking: a call returns at once, and what it
+ * began is in its stream when ncclCommGetAsyncError says so (dtm_cuda_comm_group). Every rank makes
+ * them in one order, which follows from the image.
+ *
+ * Calls of NCCL are made by one thread under `lock`; the watchdog takes it to abort. */
+#ifndef DTM_RT_DEVICE_CUDA_COMM_H
+#define DTM_RT_DEVICE_CUDA_COMM_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "device/cuda/cuda.h"
+#include "device/cuda/move_plan.h"
+
+typedef struct CudaWatch CudaWatch;
+
+/* The communicator of a key on this rank; NULL where it has no part. */
+typedef struct CudaGroup {
+  CudaCommKind kind;
+  uint32_t mesh, axes; /* of a group; `axes` is the number of a channel */
+  ncclComm_t comm;
+} CudaGroup;
+
+typedef struct CudaComm {
+  CudaNccl nccl;
+  int loaded;
+  pthread_mutex_t lock;
+  ncclComm_t *comms; /* each once; the first is that of the world */
+  uint32_t ncomms;
+  CudaGroup *groups;
+  uint32_t ngroups;
+  CudaBox *boxes; /* of all plans; `table` is the same on the GPU */
+  uint32_t nboxes;
+  CUdeviceptr table;
+  CUfunction copy, fill, rows; /* NULL until a plan has such a step */
+  CudaWatch *watch;
+  int failed; /* by the watchdog, under the lock: the code to exit with */
+} CudaComm;
+
+/* What a plan needs on this rank, added up while actions are prepared: its boxes, its functions.
+ * *first: of its boxes in the table. 0 or the code to exit with. */
+int dtm_cuda_comm_add(CudaDevice *d, const CudaMovePlan *plan, uint32_t *first);
+/* The communicator of a plan; of a channel its number too. After dtm_cuda_comm_ready. */
+ncclComm_t dtm_cuda_comm_of(const CudaDevice *d, const CudaMovePlan *plan, uint32_t channel);
+
+/* The addresses of the spaces of a plan for one run. */
+typedef struct CudaBases {
+  CUdeviceptr at[CUDA_SPACES];
+} CudaBases;
+
+/* Enqueues a COPY step; `first` as dtm_cuda_comm_add gave it. */
+int dtm_cuda_comm_copy(CudaDevice *d, const CudaMovePlan *plan, const CudaStep *step,
+                       uint32_t first, const CudaBases *bases, CUstream stream, uint32_t action);
+/* Enqueues the calls of a CALLS step, as one group: returns when they are in the stream. */
+int dtm_cuda_comm_group(CudaDevice *d, const CudaMovePlan *plan, const CudaStep *step,
+                        ncclComm_t comm, const CudaBases *bases, CUstream stream);
+
+/* What comes next on `second` waits for what is enqueued on `first`. */
+int dtm_cuda_comm_wait(CudaDevice *d, CUevent event, CUstream first, CUstream second);
+
+/* moves.c: whether an action waits for peers. */
+int dtm_cuda_move_meets(const CudaDevice *d, uint32_t action);
+
+/* --- watchdog.c */
+/* Lines of work that are watched, each in the order of a stream: collectives, graphs that hold
+ * some, and one for each end of a channel. */
+enum { CUDA_LINE_COMM, CUDA_LINE_GRAPH, CUDA_LINES };
+int dtm_cuda_watch_open(CudaDevice *d);
+/* Stops the thread. */
+void dtm_cuda_watch_close(CudaDevice *d);
+/* One more line; its number. */
+uint32_t dtm_cuda_watch_line(CudaDevice *d);
+/* Around what `action` enqueues on a line's stream and waits for peers. */
+int dtm_cuda_watch_begin(CudaDevice *d, uint32_t line, CUstream stream, uint32_t action);
+int dtm_cuda_watch_end(CudaDevice *d, uint32_t line, CUstream stream);
+
+#endif
