@@ -1,0 +1,93 @@
+/* Modules: parse, place the variables, decode every entry. */
+#include "ptx_code.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ptx_lanes.h"
+
+static void place_globals(PtxModule *module) {
+  const PtxVariables *list = &module->tree.variables;
+  for (uint32_t i = 0; i < list->len; i++) {
+    const PtxVariable *v = &list->data[i];
+    if (v->space != SPACE_GLOBAL && v->space != SPACE_CONST) continue;
+    size_t align = v->align < 256 ? 256 : v->align;
+    void *base = aligned_alloc(align, (v->bytes / align + 1) * align);
+    if (!base) abort();
+    memset(base, 0, v->bytes);
+    if (v->initial) memcpy(base, v->initial, v->bytes);
+    ptx_memory_add(module->memory, base, v->bytes, v->name);
+    PtxRegion *region = ptx_memory_find(module->memory, (uint64_t)(uintptr_t)base);
+    if (region) { /* static storage is zero; one of no bytes is not found */
+      ptx_region_mark(region, 0, v->bytes);
+      region->read_only = v->space == SPACE_CONST;
+      region->recorded = !region->read_only;
+    }
+    VEC_PUSH(&module->arena, &module->globals, (PtxGlobal){v->name, base, v->bytes});
+  }
+}
+
+static bool decode_all(PtxModule *module, PtxError *error) {
+  NameMap rows = {0};
+  for (const PtxRow *row = ptx_lanes_table(); row->name; row++)
+    name_map_put(&module->arena, &rows, intern(&module->names, row->name), (void *)(uintptr_t)row);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < module->tree.routines.len; i++) {
+    const PtxRoutine *r = &module->tree.routines.data[i];
+    n += r->entry && r->body;
+  }
+  VEC_RESERVE(&module->arena, &module->functions, n);
+  for (uint32_t i = 0; i < module->tree.routines.len; i++) {
+    const PtxRoutine *r = &module->tree.routines.data[i];
+    if (!r->entry || !r->body) continue;
+    PtxFunction function = {0};
+    if (!ptx_decode(module, &rows, r, &function, error)) return false;
+    VEC_PUSH(&module->arena, &module->functions, function);
+  }
+  return true;
+}
+
+PtxModule *ptx_module_load(PtxMemory *memory, const char *text, char **error) {
+  PtxModule *module = calloc(1, sizeof *module);
+  if (!module) abort();
+  arena_init(&module->arena);
+  interner_init(&module->names, &module->arena);
+  module->memory = memory;
+  PtxError first = {.arena = &module->arena};
+  bool ok = ptx_parse(&module->tree, text, &module->arena, &module->names, &first);
+  if (ok) place_globals(module);
+  if (ok && decode_all(module, &first)) return module;
+  *error = strdup(first.text);
+  ptx_module_free(module);
+  return NULL;
+}
+
+void ptx_module_free(PtxModule *module) {
+  if (!module) return;
+  for (uint32_t i = 0; i < module->globals.len; i++) {
+    ptx_memory_remove(module->memory, module->globals.data[i].address);
+    free(module->globals.data[i].address);
+  }
+  arena_free(&module->arena);
+  free(module);
+}
+
+const PtxFunction *ptx_module_find(const PtxModule *module, const char *entry) {
+  for (uint32_t i = 0; i < module->functions.len; i++)
+    if (!strcmp(module->functions.data[i].info.name, entry)) return &module->functions.data[i];
+  return NULL;
+}
+
+bool ptx_module_global(const PtxModule *module, const char *name, void **address, size_t *bytes) {
+  for (uint32_t i = 0; i < module->globals.len; i++)
+    if (!strcmp(module->globals.data[i].name, name)) {
+      *address = module->globals.data[i].address;
+      *bytes = module->globals.data[i].bytes;
+      return true;
+    }
+  return false;
+}
+
+const PtxInfo *ptx_function_info(const PtxFunction *function) {
+  return &function->info;
+}
