@@ -96,10 +96,15 @@ int work_run(char *out, size_t size, const char *format, ...) {
   int n = snprintf(command, sizeof command, "cd %s && { ", folder);
   n += vsnprintf(command + n, sizeof command - (size_t)n, format, ap);
   va_end(ap);
-  ck_assert_int_lt(n, (int)sizeof command - 16);
-  snprintf(command + n, sizeof command - (size_t)n, "; } 2>&1");
-  FILE *p = popen(command, "r");
-  ck_assert_ptr_nonnull(p);
+  FILE *p = NULL;
+  if (n < (int)sizeof command - 16) {
+    snprintf(command + n, sizeof command - (size_t)n, "; } 2>&1");
+    p = popen(command, "r");
+  }
+  if (!p) {
+    fprintf(stderr, "cannot run: %s\n", command);
+    exit(2);
+  }
   char rest[4096];
   out[fread(out, 1, size - 1, p)] = 0;
   while (fread(rest, 1, sizeof rest, p) > 0) continue;

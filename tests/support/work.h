@@ -27,7 +27,7 @@ void work_write(const char *name, const char *text);
 FILE *work_npy(const char *name, const char *descr, const char *shape);
 
 /* Runs a shell command in the folder. What it prints, errors too, goes to `out` (cut off at
- * `size`); the result is its exit code, 128 + n for signal n. */
+ * `size`); the result is its exit code, 128 + n for signal n. Also for use outside of tests. */
 int work_run(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif
