@@ -1,5 +1,5 @@
-/* Loads and stores. The lanes of most accesses lie one behind the other or all at one address; these are
- * looked up, checked and moved as a whole, the rest lane by lane. */
+/* Loads and stores. The lanes of most accesses lie one behind the other or all at one address;
+ * these are looked up, checked and moved as a whole, the rest lane by lane. */
 #include "ptx_access.h"
 
 #include <stdio.h>
@@ -82,7 +82,8 @@ static void fail_outside(PtxWarp *w, const PtxOp *op, uint32_t lane, PtxSpace sp
       address = (uint64_t)(uintptr_t)region->base + region->bytes; /* begins inside, ends behind */
     ptx_memory_describe(b->memory, address, where, sizeof where);
   }
-  ptx_fail(w, op, (int)lane, PTX_FAULT_OUTSIDE, "%s %zu bytes at %s", verb_of(access), bytes, where);
+  ptx_fail(w, op, (int)lane, PTX_FAULT_OUTSIDE, "%s %zu bytes at %s", verb_of(access), bytes,
+           where);
 }
 
 void ptx_fail_race(PtxWarp *w, const PtxOp *op, uint32_t lane, const PtxRegion *region,
@@ -133,8 +134,8 @@ uint8_t *ptx_reach(PtxWarp *w, const PtxOp *op, uint32_t lane, PtxSpace space, u
   PtxCollision collision;
   PtxToucher toucher = ptx_toucher(w, region);
   bool same = value && !memcmp(region->base + offset, value, bytes);
-  if (recorded(w, region) && !ptx_region_touch(region, offset, bytes, access, &toucher, lane, same,
-                                               &collision)) {
+  if (recorded(w, region) &&
+      !ptx_region_touch(region, offset, bytes, access, &toucher, lane, same, &collision)) {
     ptx_fail_race(w, op, (uint32_t)who, region, &collision, writes(access));
     return NULL;
   }
@@ -205,7 +206,8 @@ static uint8_t *reach_row(PtxWarp *w, const PtxMemoryForm *f, uint64_t address, 
   return region->base + offset;
 }
 
-/* --- between memory and rows ----------------------------------------------------------------------- */
+/* --- between memory and rows
+ * ----------------------------------------------------------------------- */
 
 /* The lanes' values, `stride` bytes apart, lane 0 at `from`, into the rows of a load. */
 #define UNPACK(M, R)                                                                               \

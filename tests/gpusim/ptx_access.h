@@ -10,9 +10,9 @@ enum { PTX_WHOLE_WARP = 63 };
 /* Addresses of the lanes of a memory operation, generic ones also for shared memory. */
 void ptx_addresses(const PtxWarp *warp, const PtxMemoryForm *form, uint64_t *out);
 
-/* Where `bytes` at a generic address are, for an access of `lane`: in an allocation, aligned, written when
- * they are read, not raced for; writes are noted. `value` is what a plain write will store there. NULL
- * after a fault. */
+/* Where `bytes` at a generic address are, for an access of `lane`: in an allocation, aligned,
+ * written when they are read, not raced for; writes are noted. `value` is what a plain write will
+ * store there. NULL after a fault. */
 uint8_t *ptx_reach(PtxWarp *warp, const PtxOp *op, uint32_t lane, PtxSpace space, uint64_t address,
                    size_t bytes, PtxAccess access, const void *value);
 

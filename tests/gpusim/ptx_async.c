@@ -96,8 +96,8 @@ static void land(PtxWarp *w, uint32_t mask, int64_t keep) {
   uint32_t left = 0;
   for (uint32_t i = 0; i < a->len; i++) {
     Copy *c = &a->copies[i];
-    bool arrives = mask >> c->lane & 1 &&
-                   (keep < 0 || (int64_t)c->group < (int64_t)a->group[c->lane] - keep);
+    bool arrives =
+        mask >> c->lane & 1 && (keep < 0 || (int64_t)c->group < (int64_t)a->group[c->lane] - keep);
     if (!arrives) {
       a->copies[left++] = *c;
       continue;

@@ -48,8 +48,7 @@ static u32 half(PtxAtomic how, bool bf16, u32 old, u32 x) {
 static u64 apply(PtxAtomic how, PtxType t, u64 old, u64 x, u64 y) {
   if (how == ATOMIC_EXCH) return x;
   if (how == ATOMIC_CAS) return old == x ? y : old;
-  if (t == TYPE_F32)
-    return bits_of_f32(nan_f32(f32_of_bits((u32)old) + f32_of_bits((u32)x)));
+  if (t == TYPE_F32) return bits_of_f32(nan_f32(f32_of_bits((u32)old) + f32_of_bits((u32)x)));
   if (t == TYPE_F64) return bits_of_f64(f64_of_bits(old) + f64_of_bits(x));
   if (t == TYPE_F16 || t == TYPE_BF16) return half(how, t == TYPE_BF16, (u32)old, (u32)x);
   if (t == TYPE_F16X2 || t == TYPE_BF16X2)

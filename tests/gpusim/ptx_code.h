@@ -1,8 +1,9 @@
 /* Decoded code and the machine that runs it.
  *
- * Every register of a warp is a row of 32 lanes of 2, 4 or 8 bytes; a predicate is a row of one 32-bit
- * mask. Constants and special registers are rows too, filled when a warp begins, so an operand is
- * nothing but the offset of a row. Calls are inlined, so there is one flat list of operations. */
+ * Every register of a warp is a row of 32 lanes of 2, 4 or 8 bytes; a predicate is a row of one
+ * 32-bit mask. Constants and special registers are rows too, filled when a warp begins, so an
+ * operand is nothing but the offset of a row. Calls are inlined, so there is one flat list of
+ * operations. */
 #ifndef DTM_TESTS_GPUSIM_PTX_CODE_H
 #define DTM_TESTS_GPUSIM_PTX_CODE_H
 
@@ -58,7 +59,7 @@ struct PtxOp {
   };
   uint32_t arg[PTX_ARGS]; /* rows: results first */
   uint32_t guard;         /* row, or PTX_NO_ROW */
-  uint32_t target; /* of a branch; number of targets of a switch */
+  uint32_t target;        /* of a branch; number of targets of a switch */
   uint16_t flags;
   uint8_t flow;          /* PtxFlow */
   uint8_t guard_negated; /* bool */
@@ -70,13 +71,13 @@ struct PtxOp {
 typedef struct PtxMemoryForm {
   PtxSpace space;
   int64_t offset;
-  uint32_t address;      /* row */
-  uint8_t address_wide;  /* 64 bits */
-  uint8_t bytes, count;  /* of an element; elements of a vector */
-  uint8_t row_bytes;     /* of a lane of the data's registers */
-  uint8_t is_signed;     /* narrow loads extend the sign */
-  uint8_t way;           /* PtxAccess */
-  uint32_t data[8];      /* rows; PTX_NO_ROW for _ */
+  uint32_t address;     /* row */
+  uint8_t address_wide; /* 64 bits */
+  uint8_t bytes, count; /* of an element; elements of a vector */
+  uint8_t row_bytes;    /* of a lane of the data's registers */
+  uint8_t is_signed;    /* narrow loads extend the sign */
+  uint8_t way;          /* PtxAccess */
+  uint32_t data[8];     /* rows; PTX_NO_ROW for _ */
 } PtxMemoryForm;
 
 typedef struct PtxPlace {
@@ -169,7 +170,7 @@ struct PtxWarp {
   uint32_t needed;       /* threads that it is for; 0 for all of the block */
   const PtxOp *at;       /* the barrier's operation */
   uint32_t contribution; /* lanes whose predicate holds, of bar.red */
-  PtxPath *path;   /* stack; the last one runs */
+  PtxPath *path;         /* stack; the last one runs */
   uint32_t depth, cap;
   PtxBlock *block;
   PtxAsync *async; /* copies under way, NULL until the first */
@@ -197,26 +198,28 @@ struct PtxBlock {
 void ptx_fail(PtxWarp *warp, const PtxOp *op, int lane, PtxFaultKind kind, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* A branch's imm and a switch's join: where the lanes that part meet again, PTX_NO_ROW for nowhere; the
- * operation there gets its mark. ptx_flow.c */
+/* A branch's imm and a switch's join: where the lanes that part meet again, PTX_NO_ROW for nowhere;
+ * the operation there gets its mark. ptx_flow.c */
 void ptx_flow_mark(PtxOp *ops, uint32_t nops);
 
 /* A new epoch: what the threads of the block did so far is ordered before what comes. */
 void ptx_block_advance(PtxBlock *block);
 
-/* Decodes an entry: ptx_decode.c. The rows of operations of lanes are found by their interned names. */
+/* Decodes an entry: ptx_decode.c. The rows of operations of lanes are found by their interned
+ * names. */
 bool ptx_decode(PtxModule *module, const NameMap *rows_by_name, const PtxRoutine *routine,
                 PtxFunction *out, PtxError *error);
 
-/* --- operations of lanes, by name: ptx_lanes.inc --------------------------------------------------- */
+/* --- operations of lanes, by name: ptx_lanes.inc
+ * --------------------------------------------------- */
 
 typedef struct PtxRow {
-  const char *name;     /* opcode without the modifiers of `allowed` */
-  PtxRun *run;          /* without flags */
-  PtxRun *flagged;      /* with flags; NULL when none are allowed */
-  PtxCompare *compare;  /* of a comparison, otherwise NULL */
-  uint16_t allowed;     /* flags */
-  uint8_t result;       /* bytes of a lane of it; 0 a predicate */
+  const char *name;    /* opcode without the modifiers of `allowed` */
+  PtxRun *run;         /* without flags */
+  PtxRun *flagged;     /* with flags; NULL when none are allowed */
+  PtxCompare *compare; /* of a comparison, otherwise NULL */
+  uint16_t allowed;    /* flags */
+  uint8_t result;      /* bytes of a lane of it; 0 a predicate */
   uint8_t noperands;
   uint8_t operand[4];
 } PtxRow;

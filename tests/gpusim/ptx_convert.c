@@ -1,4 +1,5 @@
-/* cvt: between all types, with every rounding and saturation. The common ones are rows of ptx_ops.def. */
+/* cvt: between all types, with every rounding and saturation. The common ones are rows of
+ * ptx_ops.def. */
 #include "ptx_number.h"
 #include "ptx_run.h"
 
@@ -19,18 +20,21 @@ static bool is_integer(PtxType t) {
 }
 
 bool ptx_convert_known(PtxType to, PtxType from) {
-  bool floats = (is_integer(to) || kind_of(to) == 'f') && (is_integer(from) || kind_of(from) == 'f');
+  bool floats =
+      (is_integer(to) || kind_of(to) == 'f') && (is_integer(from) || kind_of(from) == 'f');
   if (from == TYPE_TF32 || (to == TYPE_TF32 && from != TYPE_F32)) return false;
   return floats || (to == TYPE_F16X2 && (from == TYPE_E4M3X2 || from == TYPE_E5M2X2));
 }
 
-/* --- rounding ------------------------------------------------------------------------------------------ */
+/* --- rounding
+ * ------------------------------------------------------------------------------------------ */
 
 static f64 integral(f64 x, u32 flags) {
   return flags & PTX_RZ ? trunc(x) : flags & PTX_RM ? floor(x) : flags & PTX_RP ? ceil(x) : rint(x);
 }
 
-/* A format with `digits` binary digits whose least normal number is 2^least and whose largest is `most`. */
+/* A format with `digits` binary digits whose least normal number is 2^least and whose largest is
+ * `most`. */
 typedef struct Format {
   int digits, least;
   f64 most;
@@ -111,7 +115,8 @@ static u16 bf16_of(f64 x, u32 flags) {
   return bf16_of_f32((f32)finish(round_to(x, &BF16, flags), BF16.most, flags));
 }
 
-/* --- one lane ------------------------------------------------------------------------------------------- */
+/* --- one lane
+ * ------------------------------------------------------------------------------------------- */
 
 static u64 load(const PtxWarp *w, u32 row, u32 bytes, u32 lane) {
   return bytes == 2   ? PTX_ROW(w, u16, row)[lane]
@@ -160,13 +165,17 @@ static u64 integer_to(Whole x, PtxType t, bool clamp) {
 
 static u64 float_to_integer(f64 x, PtxType to, PtxType from, u32 flags) {
   u32 width = 8u * PTX_TYPE_INFO[to].bytes;
-  if (x != x) return from == TYPE_F64 || width == 64 ? integer_to((Whole){(u64)1 << (width - 1), false}, to, false) : 0;
+  if (x != x)
+    return from == TYPE_F64 || width == 64
+               ? integer_to((Whole){(u64)1 << (width - 1), false}, to, false)
+               : 0;
   f64 r = integral(x, flags);
   f64 a = fabs(r);
   return integer_to((Whole){a >= 0x1p64 ? UINT64_MAX : (u64)a, r < 0}, to, true);
 }
 
-/* An integer rounded once: digits far below those of halves become one that tells they were there. */
+/* An integer rounded once: digits far below those of halves become one that tells they were there.
+ */
 static u64 integer_to_float(Whole x, PtxType to, u32 flags) {
   if (to == TYPE_F64 || to == TYPE_F32) {
     if (flags & PTX_RZ) fesetround(FE_TOWARDZERO);

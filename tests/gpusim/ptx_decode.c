@@ -1,6 +1,6 @@
-/* The tree of a kernel -> operations. Calls are inlined, names become rows and addresses, labels numbers
- * of operations. Instructions are looked up by opcode in the table here; what it does not have must be a
- * row of ptx_ops.def, and a modifier that nobody takes is an error. */
+/* The tree of a kernel -> operations. Calls are inlined, names become rows and addresses, labels
+ * numbers of operations. Instructions are looked up by opcode in the table here; what it does not
+ * have must be a row of ptx_ops.def, and a modifier that nobody takes is an error. */
 #include "ptx_decode.h"
 
 #include <stdio.h>
@@ -75,7 +75,8 @@ bool ptx_decode_error(PtxDecoder *d, const char *format, ...) {
   return ptx_error(d->error, d->at->line, "'%s': %s", d->at->name, what);
 }
 
-/* --- modifiers ------------------------------------------------------------------------------------ */
+/* --- modifiers
+ * ------------------------------------------------------------------------------------ */
 
 static bool split(PtxDecoder *d) {
   const char *dot = strchr(d->at->name, '.');
@@ -142,7 +143,8 @@ bool ptx_operand_count(PtxDecoder *d, uint32_t at_least, uint32_t at_most) {
   return ptx_decode_error(d, "%u operands, not %u", d->at->noperands, at_least);
 }
 
-/* --- names ----------------------------------------------------------------------------------------- */
+/* --- names
+ * ----------------------------------------------------------------------------------------- */
 
 static uint32_t aligned(uint32_t offset, uint32_t align) {
   return (offset + align - 1) / align * align;
@@ -202,7 +204,8 @@ static bool declare(PtxDecoder *d, const PtxVariable *v) {
   case SPACE_GENERIC:
   case SPACE_GLOBAL:
   case SPACE_CONST:
-    return ptx_error(d->error, v->line, "variable '%s' of this space inside of a function", v->name);
+    return ptx_error(d->error, v->line, "variable '%s' of this space inside of a function",
+                     v->name);
   }
   name_map_put(d->arena, &d->scope->symbols, v->name, new_symbol(d, symbol));
   return true;
@@ -249,7 +252,8 @@ const PtxSymbol *ptx_symbol(PtxDecoder *d, const char *name) {
   return NULL;
 }
 
-/* --- operands -------------------------------------------------------------------------------------- */
+/* --- operands
+ * -------------------------------------------------------------------------------------- */
 
 static const struct {
   const char *name;
@@ -437,7 +441,8 @@ bool ptx_source(PtxDecoder *d, const PtxOperand *o, uint32_t bytes, uint32_t *ro
   if (!ptx_source_any(d, o, &found, row)) return false;
   if (found == bytes) return true;
   return ptx_decode_error(d, "operand '%s' has %s, not %s", o->name ? o->name : "?",
-                          width_name(found, has, sizeof has), width_name(bytes, wants, sizeof wants));
+                          width_name(found, has, sizeof has),
+                          width_name(bytes, wants, sizeof wants));
 }
 
 bool ptx_result(PtxDecoder *d, const PtxOperand *o, uint32_t bytes, uint32_t *row) {
@@ -451,7 +456,8 @@ bool ptx_result(PtxDecoder *d, const PtxOperand *o, uint32_t bytes, uint32_t *ro
     return ptx_decode_error(d, "the result must be a register");
   if (found == bytes) return true;
   return ptx_decode_error(d, "register '%s' has %s, not %s", o->name,
-                          width_name(found, has, sizeof has), width_name(bytes, wants, sizeof wants));
+                          width_name(found, has, sizeof has),
+                          width_name(bytes, wants, sizeof wants));
 }
 
 bool ptx_address(PtxDecoder *d, const PtxOperand *o, PtxMemoryForm *form) {
@@ -475,7 +481,8 @@ bool ptx_address(PtxDecoder *d, const PtxOperand *o, PtxMemoryForm *form) {
                                     [SYMBOL_LOCAL] = SPACE_LOCAL,
                                     [SYMBOL_GLOBAL] = SPACE_GLOBAL,
                                     [SYMBOL_PARAM] = SPACE_PARAM};
-  if (form->space == SPACE_GENERIC || form->space == SPACE_PARAM) form->space = spaces[symbol->kind];
+  if (form->space == SPACE_GENERIC || form->space == SPACE_PARAM)
+    form->space = spaces[symbol->kind];
   if (symbol->kind == SYMBOL_LOCAL || symbol->kind == SYMBOL_PARAM) {
     PtxSpecial base = symbol->kind == SYMBOL_LOCAL ? SPECIAL_LOCAL : SPECIAL_PARAM;
     form->address = ptx_special_row(d, base);
@@ -490,12 +497,14 @@ bool ptx_immediate(PtxDecoder *d, const PtxOperand *o, int64_t *value) {
   return o->kind == OPERAND_INTEGER || ptx_decode_error(d, "constant expected");
 }
 
-/* --- code ------------------------------------------------------------------------------------------ */
+/* --- code
+ * ------------------------------------------------------------------------------------------ */
 
 PtxOp *ptx_emit(PtxDecoder *d, PtxRun *run, PtxFlow flow) {
-  VEC_PUSH(d->arena, &d->ops,
-           (PtxOp){.run = run, .flow = (uint8_t)flow, .guard = d->guard,
-                   .guard_negated = d->guard_negated});
+  VEC_PUSH(
+      d->arena, &d->ops,
+      (PtxOp){
+          .run = run, .flow = (uint8_t)flow, .guard = d->guard, .guard_negated = d->guard_negated});
   VEC_PUSH(d->arena, &d->places, (PtxPlace){d->at->line, d->at->file, d->at->loc});
   return &d->ops.data[d->ops.len - 1];
 }
@@ -600,7 +609,8 @@ bool ptx_inline(PtxDecoder *d, const PtxRoutine *routine, const PtxSymbol *resul
   return true;
 }
 
-/* --- entries ----------------------------------------------------------------------------------------- */
+/* --- entries
+ * ----------------------------------------------------------------------------------------- */
 
 static void place_params(PtxDecoder *d, PtxInfo *info) {
   const PtxVariables *list = &d->entry->params;
@@ -610,8 +620,9 @@ static void place_params(PtxDecoder *d, PtxInfo *info) {
     const PtxVariable *v = &list->data[i];
     offset = aligned(offset, v->align);
     params[i] = (PtxParam){offset, (uint32_t)v->bytes, v->align};
-    name_map_put(d->arena, &d->scope->symbols, v->name,
-                 new_symbol(d, (PtxSymbol){.kind = SYMBOL_PARAM, .value = offset, .size = v->bytes}));
+    name_map_put(
+        d->arena, &d->scope->symbols, v->name,
+        new_symbol(d, (PtxSymbol){.kind = SYMBOL_PARAM, .value = offset, .size = v->bytes}));
     offset += (uint32_t)v->bytes;
   }
   info->nparams = list->len;

@@ -1,5 +1,5 @@
-/* What the files of the decoder share: names, operands, and the code that grows. Each ptx_decode_*.c has
- * instructions of one kind; the table of all of them is in ptx_decode.c. */
+/* What the files of the decoder share: names, operands, and the code that grows. Each
+ * ptx_decode_*.c has instructions of one kind; the table of all of them is in ptx_decode.c. */
 #ifndef DTM_TESTS_GPUSIM_PTX_DECODE_H
 #define DTM_TESTS_GPUSIM_PTX_DECODE_H
 
@@ -36,7 +36,8 @@ typedef struct PtxScope PtxScope;
 struct PtxScope {
   PtxScope *outer;
   bool is_routine; /* names of the caller are not seen */
-  NameMap symbols, labels /* number of the operation + 1 */, tables /* PtxStatement: .branchtargets */;
+  NameMap symbols, labels /* number of the operation + 1 */,
+      tables /* PtxStatement: .branchtargets */;
   VEC(PtxFixup) fixups;
 };
 
@@ -63,8 +64,8 @@ typedef struct PtxDecoder {
 
   /* the instruction at hand */
   const PtxStatement *at;
-  char base[24];                         /* opcode */
-  char modifier[PTX_MODIFIERS][32];      /* without dots */
+  char base[24];                    /* opcode */
+  char modifier[PTX_MODIFIERS][32]; /* without dots */
   bool taken[PTX_MODIFIERS];
   uint32_t nmodifiers;
   uint32_t guard;
@@ -75,7 +76,8 @@ typedef bool PtxDecode(PtxDecoder *d);
 
 bool ptx_decode_error(PtxDecoder *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* --- modifiers ------------------------------------------------------------------------------------ */
+/* --- modifiers
+ * ------------------------------------------------------------------------------------ */
 
 /* Takes a modifier when it is there. */
 bool ptx_take(PtxDecoder *d, const char *modifier);
@@ -89,7 +91,8 @@ bool ptx_take_first_type(PtxDecoder *d, PtxType *type);
 bool ptx_all_taken(PtxDecoder *d);
 bool ptx_operand_count(PtxDecoder *d, uint32_t at_least, uint32_t at_most);
 
-/* --- rows ----------------------------------------------------------------------------------------- */
+/* --- rows
+ * ----------------------------------------------------------------------------------------- */
 
 uint32_t ptx_new_row(PtxDecoder *d, uint32_t bytes);
 uint32_t ptx_constant(PtxDecoder *d, uint64_t bits, uint32_t bytes);
@@ -108,7 +111,8 @@ bool ptx_address(PtxDecoder *d, const PtxOperand *operand, PtxMemoryForm *form);
 /* A constant known now. */
 bool ptx_immediate(PtxDecoder *d, const PtxOperand *operand, int64_t *value);
 
-/* --- code ------------------------------------------------------------------------------------------ */
+/* --- code
+ * ------------------------------------------------------------------------------------------ */
 
 /* A new operation under the guard of the instruction; valid until the next one. */
 PtxOp *ptx_emit(PtxDecoder *d, PtxRun *run, PtxFlow flow);
@@ -117,7 +121,8 @@ void ptx_branch_to(PtxDecoder *d, uint32_t op, uint32_t *target, const char *lab
 bool ptx_inline(PtxDecoder *d, const PtxRoutine *routine, const PtxSymbol *results,
                 const PtxSymbol *params);
 
-/* --- instructions ---------------------------------------------------------------------------------- */
+/* --- instructions
+ * ---------------------------------------------------------------------------------- */
 
 PtxDecode ptx_decode_lanes; /* rows of ptx_ops.def: what no other one takes */
 PtxDecode ptx_decode_mov, ptx_decode_cvt, ptx_decode_cvta, ptx_decode_setp, ptx_decode_set,

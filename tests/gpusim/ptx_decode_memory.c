@@ -9,10 +9,26 @@
 
 /* Where data may be cached and for how long says nothing about what it is. */
 static bool take_cache_hints(PtxDecoder *d, uint32_t *extra_operands) {
-  static const char *const hints[] = {
-      "ca", "cg", "cs", "lu", "cv", "wb", "wt", "L1::evict_normal", "L1::evict_unchanged",
-      "L1::evict_first", "L1::evict_last", "L1::no_allocate", "L2::64B", "L2::128B", "L2::256B",
-      "L2::evict_first", "L2::evict_last", "L2::evict_normal", "L1::evict_normal", NULL};
+  static const char *const hints[] = {"ca",
+                                      "cg",
+                                      "cs",
+                                      "lu",
+                                      "cv",
+                                      "wb",
+                                      "wt",
+                                      "L1::evict_normal",
+                                      "L1::evict_unchanged",
+                                      "L1::evict_first",
+                                      "L1::evict_last",
+                                      "L1::no_allocate",
+                                      "L2::64B",
+                                      "L2::128B",
+                                      "L2::256B",
+                                      "L2::evict_first",
+                                      "L2::evict_last",
+                                      "L2::evict_normal",
+                                      "L1::evict_normal",
+                                      NULL};
   *extra_operands = 0;
   while (ptx_take_one(d, hints) >= 0)
     ;
@@ -101,12 +117,13 @@ bool ptx_decode_ld(PtxDecoder *d) {
   uint32_t extra;
   bool strong, constant = ptx_take(d, "nc");
   if (!begin_access(d, &form, &extra, &strong) || !ptx_all_taken(d) ||
-      !ptx_operand_count(d, 2 + extra, 2 + extra) || !data_rows(d, &d->at->operands[0], true, &form))
+      !ptx_operand_count(d, 2 + extra, 2 + extra) ||
+      !data_rows(d, &d->at->operands[0], true, &form))
     return false;
   const PtxOperand *address = &d->at->operands[1];
   form.way = constant ? ACCESS_READ_CONSTANT : strong ? ACCESS_ATOMIC_READ : ACCESS_READ;
-  const PtxSymbol *param = form.space == SPACE_PARAM && address->name ? ptx_symbol(d, address->name)
-                                                                      : NULL;
+  const PtxSymbol *param =
+      form.space == SPACE_PARAM && address->name ? ptx_symbol(d, address->name) : NULL;
   if (param && param->kind == SYMBOL_PARAM) {
     uint64_t end = (uint64_t)address->value + (uint64_t)form.bytes * form.count;
     if (address->value < 0 || end > param->size)
@@ -134,7 +151,8 @@ bool ptx_decode_st(PtxDecoder *d) {
   return true;
 }
 
-/* --- atomics -------------------------------------------------------------------------------------------- */
+/* --- atomics
+ * -------------------------------------------------------------------------------------------- */
 
 static bool atomic_fits(PtxAtomic how, PtxType type) {
   char kind = PTX_TYPE_INFO[type].kind;
@@ -162,8 +180,8 @@ static bool atomic_fits(PtxAtomic how, PtxType type) {
 }
 
 static bool decode_atomic(PtxDecoder *d, bool returns) {
-  static const char *const names[] = {"add", "cas", "exch", "min", "max",
-                                      "and", "or",  "xor",  "inc", "dec", NULL};
+  static const char *const names[] = {"add", "cas", "exch", "min", "max", "and",
+                                      "or",  "xor", "inc",  "dec", NULL};
   PtxMemoryForm form = {.count = 1, .way = ACCESS_ATOMIC};
   uint32_t extra;
   PtxType type;
@@ -177,7 +195,8 @@ static bool decode_atomic(PtxDecoder *d, bool returns) {
   if (!ptx_take_type(d, &type) || !ptx_all_taken(d)) return false;
   if (!atomic_fits((PtxAtomic)how, type)) return ptx_decode_error(d, "not of this type");
   form.bytes = PTX_TYPE_INFO[type].bytes;
-  uint32_t n = (returns ? 2u : 1u) + (how == ATOMIC_CAS ? 2 : 1), arg[3] = {PTX_NO_ROW, 0, PTX_NO_ROW};
+  uint32_t n = (returns ? 2u : 1u) + (how == ATOMIC_CAS ? 2 : 1),
+           arg[3] = {PTX_NO_ROW, 0, PTX_NO_ROW};
   const PtxOperand *o = d->at->operands;
   if (!ptx_operand_count(d, n + extra, n + extra)) return false;
   if (returns && !ptx_result(d, o++, form.bytes, &arg[0])) return false;
@@ -199,9 +218,11 @@ bool ptx_decode_red(PtxDecoder *d) {
   return decode_atomic(d, false);
 }
 
-/* --- copies ---------------------------------------------------------------------------------------------- */
+/* --- copies
+ * ---------------------------------------------------------------------------------------------- */
 
-/* cp.async.{ca,cg}.shared.global [to], [from], bytes{, bytes read}{, hint}; commit_group, wait_*. */
+/* cp.async.{ca,cg}.shared.global [to], [from], bytes{, bytes read}{, hint}; commit_group, wait_*.
+ */
 bool ptx_decode_cp(PtxDecoder *d) {
   if (!ptx_take(d, "async")) return ptx_decode_error(d, "only cp.async is known");
   if (ptx_take(d, "commit_group")) {
@@ -226,7 +247,8 @@ bool ptx_decode_cp(PtxDecoder *d) {
   form.space = SPACE_GLOBAL;
   const PtxOperand *o = d->at->operands;
   if (!ptx_all_taken(d) || !ptx_operand_count(d, 3 + hint, 4 + hint)) return false;
-  if (!ptx_address(d, &o[0], &to) || !ptx_address(d, &o[1], &form) || !ptx_immediate(d, &o[2], &bytes))
+  if (!ptx_address(d, &o[0], &to) || !ptx_address(d, &o[1], &form) ||
+      !ptx_immediate(d, &o[2], &bytes))
     return false;
   if (bytes != 4 && bytes != 8 && bytes != 16) return ptx_decode_error(d, "4, 8 or 16 bytes");
   if (d->at->noperands - hint == 4) {
@@ -244,7 +266,8 @@ bool ptx_decode_cp(PtxDecoder *d) {
   return true;
 }
 
-/* --- matrices -------------------------------------------------------------------------------------------- */
+/* --- matrices
+ * -------------------------------------------------------------------------------------------- */
 
 static bool decode_matrix(PtxDecoder *d, bool loads) {
   PtxMemoryForm form = {.space = SPACE_GENERIC, .bytes = 4, .row_bytes = 4};
@@ -277,7 +300,8 @@ bool ptx_decode_stmatrix(PtxDecoder *d) {
   return decode_matrix(d, false);
 }
 
-/* --- the rest -------------------------------------------------------------------------------------------- */
+/* --- the rest
+ * -------------------------------------------------------------------------------------------- */
 
 /* Prefetches do nothing that can be seen, also at addresses that are no one's. */
 bool ptx_decode_prefetch(PtxDecoder *d) {
@@ -285,7 +309,8 @@ bool ptx_decode_prefetch(PtxDecoder *d) {
   uint32_t extra;
   PtxMemoryForm form = {.space = take_space(d)};
   take_cache_hints(d, &extra);
-  if (ptx_take_one(d, levels) < 0 && d->nmodifiers == 0) return ptx_decode_error(d, "level expected");
+  if (ptx_take_one(d, levels) < 0 && d->nmodifiers == 0)
+    return ptx_decode_error(d, "level expected");
   return ptx_all_taken(d) && ptx_operand_count(d, 1, 1) &&
          ptx_address(d, &d->at->operands[0], &form);
 }
@@ -300,12 +325,10 @@ static void run_isspacep(PtxWarp *w, const PtxOp *op) {
     bool param = ptx_region_of(w, SPACE_PARAM, address[i]) != NULL;
     const PtxRegion *other = ptx_memory_find(b->memory, address[i]);
     bool constant = other && other->read_only;
-    bool is[] = {[SPACE_GENERIC] = false,
-                 [SPACE_GLOBAL] = !shared && !local && !param && !constant,
-                 [SPACE_SHARED] = shared,
-                 [SPACE_LOCAL] = local,
-                 [SPACE_CONST] = constant,
-                 [SPACE_PARAM] = param};
+    bool is[] = {
+        [SPACE_GENERIC] = false,  [SPACE_GLOBAL] = !shared && !local && !param && !constant,
+        [SPACE_SHARED] = shared,  [SPACE_LOCAL] = local,
+        [SPACE_CONST] = constant, [SPACE_PARAM] = param};
     m |= (uint32_t)is[op->mode] << i;
   }
   *p = (*p & ~w->mask) | (m & w->mask);

@@ -11,13 +11,14 @@ static const PtxTypeInfo *info_of(PtxType type) {
   return &PTX_TYPE_INFO[type];
 }
 
-/* --- rows of ptx_ops.def ---------------------------------------------------------------------------- */
+/* --- rows of ptx_ops.def
+ * ---------------------------------------------------------------------------- */
 
 static const struct {
   const char *name;
   uint16_t flag; /* 0: the default of all rows that round */
 } FLAGS[] = {
-    {"ftz", PTX_FTZ}, {"sat", PTX_SAT}, {"relu", PTX_RELU}, {"rz", PTX_RZ},   {"rm", PTX_RM},
+    {"ftz", PTX_FTZ}, {"sat", PTX_SAT}, {"relu", PTX_RELU}, {"rz", PTX_RZ}, {"rm", PTX_RM},
     {"rp", PTX_RP},   {"rn", 0},        {"approx", 0},      {"full", 0},
 };
 
@@ -109,7 +110,8 @@ bool ptx_decode_logic(PtxDecoder *d) {
   return true;
 }
 
-/* --- moves ------------------------------------------------------------------------------------------- */
+/* --- moves
+ * ------------------------------------------------------------------------------------------- */
 
 /* Elements of a vector operand as rows of equal width: a register or, for sources, a constant. */
 static bool vector_rows(PtxDecoder *d, const PtxOperand *o, uint32_t bytes, bool results,
@@ -142,9 +144,9 @@ bool ptx_decode_mov(PtxDecoder *d) {
   uint32_t bytes = info_of(type)->bytes;
   const PtxOperand *to = &d->at->operands[0], *from = &d->at->operands[1];
   if (to->kind == OPERAND_VECTOR || from->kind == OPERAND_VECTOR) return decode_pack(d, bytes);
-  if (from->kind == OPERAND_NAME && (!strcmp(from->name, "%clock") || !strcmp(from->name, "%clock64") ||
-                                     !strcmp(from->name, "%globaltimer") ||
-                                     !strcmp(from->name, "%clock_hi"))) {
+  if (from->kind == OPERAND_NAME &&
+      (!strcmp(from->name, "%clock") || !strcmp(from->name, "%clock64") ||
+       !strcmp(from->name, "%globaltimer") || !strcmp(from->name, "%clock_hi"))) {
     uint32_t row;
     if (bytes < 4) return ptx_decode_error(d, "too narrow for a clock");
     if (!ptx_result(d, to, bytes, &row)) return false;
@@ -169,8 +171,8 @@ bool ptx_decode_mov(PtxDecoder *d) {
 
 /* Between generic addresses and those of a space: only shared memory has its own. */
 bool ptx_decode_cvta(PtxDecoder *d) {
-  static const char *const spaces[] = {"global", "local", "const",  "param", "param::entry",
-                                       "shared", "shared::cta", NULL};
+  static const char *const spaces[] = {"global",       "local",  "const",       "param",
+                                       "param::entry", "shared", "shared::cta", NULL};
   bool to = ptx_take(d, "to");
   int space = ptx_take_one(d, spaces);
   PtxType type;
@@ -194,7 +196,8 @@ bool ptx_decode_cvta(PtxDecoder *d) {
   return true;
 }
 
-/* --- conversions ------------------------------------------------------------------------------------- */
+/* --- conversions
+ * ------------------------------------------------------------------------------------- */
 
 static uint16_t take_rounding(PtxDecoder *d) {
   static const struct {
@@ -219,7 +222,8 @@ static uint16_t take_rounding(PtxDecoder *d) {
 /* Two floats into one register of halves, or of f8: the first one goes up. */
 static bool decode_cvt_pair(PtxDecoder *d, PtxType to, PtxType from, uint16_t flags) {
   uint32_t arg[3];
-  if (!ptx_operand_count(d, 3, 3) || !ptx_result(d, &d->at->operands[0], info_of(to)->bytes, &arg[0]) ||
+  if (!ptx_operand_count(d, 3, 3) ||
+      !ptx_result(d, &d->at->operands[0], info_of(to)->bytes, &arg[0]) ||
       !ptx_source(d, &d->at->operands[1], info_of(from)->bytes, &arg[1]) ||
       !ptx_source(d, &d->at->operands[2], info_of(from)->bytes, &arg[2]))
     return false;
@@ -256,8 +260,7 @@ bool ptx_decode_cvt(PtxDecoder *d) {
     return ptx_decode_error(d, "a register is too narrow");
   char name[40];
   snprintf(name, sizeof name, "cvt.%s.%s", info_of(to)->name, info_of(from)->name);
-  const PtxRow *row =
-      flags ? NULL : name_map_get(d->rows_by_name, intern(&d->module->names, name));
+  const PtxRow *row = flags ? NULL : name_map_get(d->rows_by_name, intern(&d->module->names, name));
   if (row && (row->result != to_bytes || row->operand[0] != from_bytes)) row = NULL;
   PtxOp *op = ptx_emit(d, row ? row->run : ptx_run_convert, FLOW_NEXT);
   op->arg[0] = to_row;
@@ -270,7 +273,8 @@ bool ptx_decode_cvt(PtxDecoder *d) {
   return true;
 }
 
-/* --- comparisons -------------------------------------------------------------------------------------- */
+/* --- comparisons
+ * -------------------------------------------------------------------------------------- */
 
 /* The comparison that the first modifier names; halves in pairs are compared as halves. */
 static const PtxRow *take_compare(PtxDecoder *d, PtxType type) {
@@ -355,7 +359,7 @@ bool ptx_decode_set(PtxDecoder *d) {
 }
 
 bool ptx_decode_testp(PtxDecoder *d) {
-  static const char *const tests[] = {"finite", "infinite", "number", "notanumber",
+  static const char *const tests[] = {"finite", "infinite",  "number", "notanumber",
                                       "normal", "subnormal", NULL};
   PtxType type;
   int test = ptx_take_one(d, tests);
@@ -374,7 +378,8 @@ bool ptx_decode_testp(PtxDecoder *d) {
   return true;
 }
 
-/* --- carries -------------------------------------------------------------------------------------------- */
+/* --- carries
+ * -------------------------------------------------------------------------------------------- */
 
 /* add sub mad with .cc, addc subc madc; without any of it they are rows. */
 bool ptx_decode_carry(PtxDecoder *d) {
@@ -391,7 +396,8 @@ bool ptx_decode_carry(PtxDecoder *d) {
   wide = bytes == 8;
   if (bytes < 4 || strchr("us", info_of(type)->kind) == NULL)
     return ptx_decode_error(d, "carries are of 32 or 64 bits");
-  if (!ptx_operand_count(d, n, n) || !ptx_result(d, &d->at->operands[0], bytes, &arg[0])) return false;
+  if (!ptx_operand_count(d, n, n) || !ptx_result(d, &d->at->operands[0], bytes, &arg[0]))
+    return false;
   for (uint32_t i = 1; i < n; i++)
     if (!ptx_source(d, &d->at->operands[i], bytes, &arg[i])) return false;
   PtxRun *run = wide ? ptx_run_carry64 : ptx_run_carry32;
@@ -403,7 +409,8 @@ bool ptx_decode_carry(PtxDecoder *d) {
   return true;
 }
 
-/* --- control --------------------------------------------------------------------------------------------- */
+/* --- control
+ * --------------------------------------------------------------------------------------------- */
 
 bool ptx_decode_bra(PtxDecoder *d) {
   ptx_take(d, "uni");

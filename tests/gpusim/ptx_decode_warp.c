@@ -17,7 +17,8 @@ static bool result_and_predicate(PtxDecoder *d, const PtxOperand *o, uint32_t by
   return ptx_result(d, &o->items[0], bytes, &arg[0]) && ptx_result(d, &o->items[1], 0, &arg[1]);
 }
 
-static PtxOp *emit(PtxDecoder *d, PtxRun *run, PtxFlow flow, const uint32_t arg[PTX_ARGS], int mode) {
+static PtxOp *emit(PtxDecoder *d, PtxRun *run, PtxFlow flow, const uint32_t arg[PTX_ARGS],
+                   int mode) {
   PtxOp *op = ptx_emit(d, run, flow);
   memcpy(op->arg, arg, PTX_ARGS * sizeof *arg);
   op->mode = (uint8_t)mode;
@@ -98,8 +99,8 @@ bool ptx_decode_redux(PtxDecoder *d) {
   return true;
 }
 
-/* bar.sync a{, b}; bar.arrive a, b; bar.red.op.type result, a{, b}, predicate; bar.warp.sync mask; and the
- * same with barrier{.cta}, where .aligned is said. */
+/* bar.sync a{, b}; bar.arrive a, b; bar.red.op.type result, a{, b}, predicate; bar.warp.sync mask;
+ * and the same with barrier{.cta}, where .aligned is said. */
 bool ptx_decode_bar(PtxDecoder *d) {
   uint32_t arg[PTX_ARGS] = {0, 0, 0, PTX_NO_ROW}, n = d->at->noperands;
   const PtxOperand *o = d->at->operands;
@@ -135,12 +136,14 @@ bool ptx_decode_bar(PtxDecoder *d) {
   } else if (!is_sync(d) || !ptx_all_taken(d) || !ptx_operand_count(d, 1, 2)) {
     return false;
   }
-  if (!ptx_source(d, &o[0], 4, &arg[2]) || (n == 2 && !ptx_source(d, &o[1], 4, &arg[3]))) return false;
+  if (!ptx_source(d, &o[0], 4, &arg[2]) || (n == 2 && !ptx_source(d, &o[1], 4, &arg[3])))
+    return false;
   emit(d, ptx_run_barrier, FLOW_BARRIER, arg, mode)->flags = aligned;
   return true;
 }
 
-/* Fences of a block order nothing that is looked at here; those beyond it make atomics order blocks. */
+/* Fences of a block order nothing that is looked at here; those beyond it make atomics order
+ * blocks. */
 bool ptx_decode_fence(PtxDecoder *d) {
   static const char *const kinds[] = {"sc", "acq_rel", "acquire", "release", NULL};
   static const char *const wide[] = {"gl", "gpu", "sys", "cluster", NULL};
@@ -155,7 +158,8 @@ bool ptx_decode_fence(PtxDecoder *d) {
   return true;
 }
 
-/* --- tensor cores ------------------------------------------------------------------------------------------ */
+/* --- tensor cores
+ * ------------------------------------------------------------------------------------------ */
 
 static bool mma_rows(PtxDecoder *d, const PtxOperand *o, uint32_t n, bool results, uint32_t *rows) {
   const PtxOperand *items = o->kind == OPERAND_VECTOR ? o->items : o;
@@ -170,9 +174,10 @@ static bool mma_rows(PtxDecoder *d, const PtxOperand *o, uint32_t n, bool result
 static bool mma_known(const PtxMma *m) {
   bool half = m->a == TYPE_F16 || m->a == TYPE_BF16, byte = m->a == TYPE_S8 || m->a == TYPE_U8;
   bool same = m->a == m->b || (byte && (m->b == TYPE_S8 || m->b == TYPE_U8));
-  bool sums = byte                ? m->c == TYPE_S32 && m->d == TYPE_S32
-              : m->a == TYPE_F16 ? (m->c == TYPE_F32 || m->c == TYPE_F16) && (m->d == TYPE_F32 || m->d == TYPE_F16)
-                                 : m->c == TYPE_F32 && m->d == TYPE_F32;
+  bool sums = byte ? m->c == TYPE_S32 && m->d == TYPE_S32
+              : m->a == TYPE_F16
+                  ? (m->c == TYPE_F32 || m->c == TYPE_F16) && (m->d == TYPE_F32 || m->d == TYPE_F16)
+                  : m->c == TYPE_F32 && m->d == TYPE_F32;
   if (!same || !sums) return false;
   if (half) return m->k == 8 || m->k == 16;
   if (byte) return m->k == 16 || m->k == 32;

@@ -54,7 +54,8 @@ void ptx_fail(PtxWarp *w, const PtxOp *op, int lane, PtxFaultKind kind, const ch
            fault->thread[2], where, fault->ptx_line, what);
 }
 
-/* --- one warp ------------------------------------------------------------------------------------ */
+/* --- one warp ------------------------------------------------------------------------------------
+ */
 
 static void push_path(PtxWarp *w, uint32_t mask, uint32_t pc, uint32_t join) {
   if (w->depth == w->cap) {
@@ -65,7 +66,8 @@ static void push_path(PtxWarp *w, uint32_t mask, uint32_t pc, uint32_t join) {
   w->path[w->depth++] = (PtxPath){mask, pc, join};
 }
 
-/* The running path ended or came to where it meets others: on with the one below. False when none is. */
+/* The running path ended or came to where it meets others: on with the one below. False when none
+ * is. */
 static bool pop_path(PtxWarp *w) {
   while (w->depth && --w->depth)
     if (w->path[w->depth - 1].mask) return true;
@@ -108,8 +110,8 @@ static void branch_by_index(PtxWarp *w, const PtxOp *op, uint32_t mask, uint32_t
   while (mask) {
     uint32_t lane = (uint32_t)__builtin_ctz(mask), same = 0;
     if (index[lane] >= op->target) {
-      ptx_fail(w, op, (int)lane, PTX_FAULT_OUTSIDE, "index %u of a table of %u branches", index[lane],
-               op->target);
+      ptx_fail(w, op, (int)lane, PTX_FAULT_OUTSIDE, "index %u of a table of %u branches",
+               index[lane], op->target);
       return;
     }
     for (uint32_t i = lane; i < PTX_LANES; i++)
@@ -206,7 +208,8 @@ static void run_warp(PtxWarp *w) {
   w->steps = steps;
 }
 
-/* --- one block ----------------------------------------------------------------------------------- */
+/* --- one block -----------------------------------------------------------------------------------
+ */
 
 void ptx_block_advance(PtxBlock *b) {
   b->clock.now = b->shared_clock.now = ++b->memory->epoch;
@@ -402,7 +405,8 @@ static void run_block(PtxBlock *b) {
   for (uint32_t i = 0; i < b->nwarps; i++) ptx_async_end(&b->warps[i]);
 }
 
-/* --- launches ------------------------------------------------------------------------------------ */
+/* --- launches ------------------------------------------------------------------------------------
+ */
 
 static bool refuse(PtxFault *fault, const PtxFunction *fn, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -1,6 +1,6 @@
-/* Where lanes that part at a branch meet again: its immediate post-dominator, by the algorithm of Cooper,
- * Harvey and Kennedy ("A simple, fast dominance algorithm") on the reversed graph of basic blocks. The
- * end of the kernel is a block of its own, the last one. */
+/* Where lanes that part at a branch meet again: its immediate post-dominator, by the algorithm of
+ * Cooper, Harvey and Kennedy ("A simple, fast dominance algorithm") on the reversed graph of basic
+ * blocks. The end of the kernel is a block of its own, the last one. */
 #include "ptx_code.h"
 
 #include <stdlib.h>
@@ -89,7 +89,8 @@ static void neighbours(const Flow *f, bool successors, uint32_t **start, uint32_
   free(at);
 }
 
-/* Depth first from the end against the edges. Blocks from which the end cannot be reached get no rank. */
+/* Depth first from the end against the edges. Blocks from which the end cannot be reached get no
+ * rank. */
 static void rank_blocks(Flow *f) {
   uint32_t n = f->nblocks + 1, depth = 0;
   uint32_t *start, *pred, *stack = table(n), *next = table(n), *seen = table(n);

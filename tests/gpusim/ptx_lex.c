@@ -1,4 +1,5 @@
-/* Text of PTX -> tokens. A word takes its dots along (add.rn.f32, %tid.x), so opcodes come whole. */
+/* Text of PTX -> tokens. A word takes its dots along (add.rn.f32, %tid.x), so opcodes come whole.
+ */
 #include "ptx_tree.h"
 
 #include <ctype.h>

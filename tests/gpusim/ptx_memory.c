@@ -111,8 +111,8 @@ static PtxRegion *around(PtxMemory *memory, const void *address, size_t bytes, c
   PtxRegion *region = ptx_memory_find(memory, at);
   char where[400];
   if (region && bytes <= region->bytes - (at - (uint64_t)(uintptr_t)region->base)) return region;
-  ptx_memory_describe(memory, region ? (uint64_t)(uintptr_t)region->base + region->bytes : at, where,
-                      sizeof where);
+  ptx_memory_describe(memory, region ? (uint64_t)(uintptr_t)region->base + region->bytes : at,
+                      where, sizeof where);
   host_fault(fault, PTX_FAULT_OUTSIDE, what, where);
   return NULL;
 }

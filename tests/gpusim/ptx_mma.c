@@ -1,8 +1,9 @@
 /* Tensor cores: mma.sync.m16n8k* and the moves of its operands.
  *
- * The order in which hardware adds the products of a block is not specified. Here c and all K products of
- * an element, which are exact, are added in f64 in the order of k, and rounded to f32 (or f16) once. TF32
- * operands are taken as they are, without their low 13 bits. Integer products wrap or saturate. */
+ * The order in which hardware adds the products of a block is not specified. Here c and all K
+ * products of an element, which are exact, are added in f64 in the order of k, and rounded to f32
+ * (or f16) once. TF32 operands are taken as they are, without their low 13 bits. Integer products
+ * wrap or saturate. */
 #include "ptx_access.h"
 #include "ptx_number.h"
 #include "ptx_run.h"
@@ -11,7 +12,8 @@
 
 static bool whole_warp(PtxWarp *w, const PtxOp *op) {
   if (w->mask == UINT32_MAX) return true;
-  ptx_fail(w, op, -1, PTX_FAULT_BARRIER, "only lanes %#x of the warp are here, all must be", w->mask);
+  ptx_fail(w, op, -1, PTX_FAULT_BARRIER, "only lanes %#x of the warp are here, all must be",
+           w->mask);
   return false;
 }
 
@@ -33,7 +35,8 @@ static u64 wrap(f64 sum, bool saturate) { /* sums of 32 products of bytes are ex
   return (u64)(s64)sum;
 }
 
-/* Lane l holds of A rows l / 4 and l / 4 + 8, of B column l / 4, of C and D those rows and two columns. */
+/* Lane l holds of A rows l / 4 and l / 4 + 8, of B column l / 4, of C and D those rows and two
+ * columns. */
 void ptx_run_mma(PtxWarp *w, const PtxOp *op) {
   const PtxMma *m = (const PtxMma *)(uintptr_t)op->imm;
   f64 a[16][32], b[32][8], c[16][8];
@@ -53,7 +56,7 @@ void ptx_run_mma(PtxWarp *w, const PtxOp *op) {
     for (u32 l = 0; l < PTX_LANES; l++) {
       u32 bits = PTX_ROW(w, u32, m->rows_c[half_c ? e / 2 : e])[l];
       c[l / 4 + 8 * (e >> 1)][l % 4 * 2 + (e & 1)] =
-          half_c            ? (f64)f32_of_f16((u16)(bits >> 16 * (e & 1)))
+          half_c             ? (f64)f32_of_f16((u16)(bits >> 16 * (e & 1)))
           : m->c == TYPE_S32 ? (f64)(s32)bits
                              : (f64)f32_of_bits(bits);
     }
@@ -75,8 +78,8 @@ void ptx_run_mma(PtxWarp *w, const PtxOp *op) {
   }
 }
 
-/* Row r of matrix j is at the address of lane 8 j + r; each row is 8 halves. Lane l holds the elements
- * 2 (l mod 4) and the next one of row l / 4, or of that column when transposed. */
+/* Row r of matrix j is at the address of lane 8 j + r; each row is 8 halves. Lane l holds the
+ * elements 2 (l mod 4) and the next one of row l / 4, or of that column when transposed. */
 void ptx_run_ldmatrix(PtxWarp *w, const PtxOp *op) {
   const PtxMemoryForm *f = op->memory;
   u64 addresses[PTX_LANES];
@@ -84,8 +87,7 @@ void ptx_run_ldmatrix(PtxWarp *w, const PtxOp *op) {
   ptx_addresses(w, f, addresses);
   u16 rows[4][8][8];
   for (u32 l = 0; l < 8u * f->count; l++) {
-    const u8 *p =
-        ptx_reach(w, op, PTX_WHOLE_WARP, f->space, addresses[l], 16, ACCESS_READ, NULL);
+    const u8 *p = ptx_reach(w, op, PTX_WHOLE_WARP, f->space, addresses[l], 16, ACCESS_READ, NULL);
     if (!p) return;
     memcpy(rows[l / 8][l % 8], p, 16);
   }
@@ -111,7 +113,8 @@ void ptx_run_stmatrix(PtxWarp *w, const PtxOp *op) {
       *(op->mode ? &rows[c + 1][r] : &rows[r][c + 1]) = (u16)(bits >> 16);
     }
     for (u32 r = 0; r < 8; r++) {
-      u8 *p = ptx_reach(w, op, 8 * j + r, f->space, addresses[8 * j + r], 16, ACCESS_WRITE, rows[r]);
+      u8 *p =
+          ptx_reach(w, op, 8 * j + r, f->space, addresses[8 * j + r], 16, ACCESS_WRITE, rows[r]);
       if (!p) return;
       memcpy(p, rows[r], 16);
     }

@@ -1,5 +1,6 @@
-/* Numbers of PTX in C: half precision, rounding, and elementary functions in f64 whose error of about
- * 2^-50 lets one rounding to f32 be the correct one. Written so that loops over them vectorise. */
+/* Numbers of PTX in C: half precision, rounding, and elementary functions in f64 whose error of
+ * about 2^-50 lets one rounding to f32 be the correct one. Written so that loops over them
+ * vectorise. */
 #ifndef DTM_TESTS_GPUSIM_PTX_NUMBER_H
 #define DTM_TESTS_GPUSIM_PTX_NUMBER_H
 
@@ -58,7 +59,8 @@ static inline f64 flush_f64(f64 x) {
   return fabs(x) < DBL_MIN ? copysign(0, x) : x;
 }
 
-/* --- half precision ------------------------------------------------------------------------------ */
+/* --- half precision ------------------------------------------------------------------------------
+ */
 
 static inline f32 f32_of_bf16(u16 h) {
   return f32_of_bits((u32)h << 16);
@@ -101,7 +103,8 @@ static inline f32 fma_odd(f32 x, f32 y, f32 z) {
   return odd_f32(f64_of_bits(inexact && !(b & 1) ? (away ? b - 1 : b + 1) : b));
 }
 
-/* --- minimum and maximum: a NaN loses, -0 is below +0 --------------------------------------------- */
+/* --- minimum and maximum: a NaN loses, -0 is below +0
+ * --------------------------------------------- */
 
 static inline f32 min_f32(f32 x, f32 y) {
   f32 zero = f32_of_bits(bits_of_f32(x) | bits_of_f32(y)); /* when x == y */
@@ -124,7 +127,8 @@ static inline f64 max_f64(f64 x, f64 y) {
   return x != x ? y : y != y ? x : r;
 }
 
-/* --- elementary functions ------------------------------------------------------------------------- */
+/* --- elementary functions
+ * ------------------------------------------------------------------------- */
 
 /* 2^x for x of f32: Taylor's series of 2^f, |f| <= 1/2, to the 13th term. */
 static inline f64 exp2_f64(f64 x) {

@@ -1,5 +1,6 @@
-/* Tokens of PTX -> tree: variables, routines and their statements. Directives that say nothing about
- * what a kernel does (debug sections, hints for ptxas) are read over by name; others are errors. */
+/* Tokens of PTX -> tree: variables, routines and their statements. Directives that say nothing
+ * about what a kernel does (debug sections, hints for ptxas) are read over by name; others are
+ * errors. */
 #include "ptx_tree.h"
 
 #include <stdlib.h>
@@ -76,17 +77,18 @@ static bool skip_to(Parser *p, char c) {
   return expect(p, c);
 }
 
-/* --- variables ---------------------------------------------------------------------------------- */
+/* --- variables ----------------------------------------------------------------------------------
+ */
 
 static bool type_bytes(const char *type, uint32_t *bytes) {
   static const struct {
     const char *name;
     uint32_t bytes;
   } types[] = {
-      {".b8", 1},  {".u8", 1},  {".s8", 1},  {".b16", 2}, {".u16", 2},   {".s16", 2},
-      {".b32", 4}, {".u32", 4}, {".s32", 4}, {".b64", 8}, {".u64", 8},   {".s64", 8},
-      {".f16", 2}, {".f32", 4}, {".f64", 8}, {".pred", 0}, {".bf16", 2}, {".f16x2", 4},
-      {".bf16x2", 4},
+      {".b8", 1},   {".u8", 1},   {".s8", 1},    {".b16", 2},    {".u16", 2},
+      {".s16", 2},  {".b32", 4},  {".u32", 4},   {".s32", 4},    {".b64", 8},
+      {".u64", 8},  {".s64", 8},  {".f16", 2},   {".f32", 4},    {".f64", 8},
+      {".pred", 0}, {".bf16", 2}, {".f16x2", 4}, {".bf16x2", 4},
   };
   for (size_t i = 0; i < sizeof types / sizeof *types; i++)
     if (!strcmp(types[i].name, type)) {
@@ -174,7 +176,8 @@ static bool parse_variable(Parser *p, PtxSpace space, PtxVariable *v) {
   return !failed(p);
 }
 
-/* --- instructions ------------------------------------------------------------------------------- */
+/* --- instructions -------------------------------------------------------------------------------
+ */
 
 static bool parse_operand(Parser *p, PtxOperand *out);
 
@@ -275,8 +278,9 @@ static bool parse_instruction(Parser *p, PtxRoutine *r) {
 
 static bool parse_loc(Parser *p) {
   uint32_t file = (uint32_t)expect_integer(p), line = (uint32_t)expect_integer(p);
-  expect_integer(p); /* column */
-  if (accept(p, ',')) { /* function_name x [+ n], inlined_at file line column: the line of the call counts */
+  expect_integer(p);    /* column */
+  if (accept(p, ',')) { /* function_name x [+ n], inlined_at file line column: the line of the call
+                           counts */
     while (p->token.kind != TOKEN_END && !at_word(p, "inlined_at")) advance(p);
     advance(p);
     for (int i = 0; i < 3; i++) expect_integer(p);
@@ -311,8 +315,9 @@ static bool parse_body(Parser *p, PtxRoutine *r) {
       bool open = at(p, '{');
       depth += open ? 1 : -1u;
       if (depth)
-        push(p, r, (PtxStatement){.kind = open ? STATEMENT_OPEN : STATEMENT_CLOSE,
-                                  .line = p->token.line});
+        push(
+            p, r,
+            (PtxStatement){.kind = open ? STATEMENT_OPEN : STATEMENT_CLOSE, .line = p->token.line});
       advance(p);
     } else if (accept(p, ';')) {
       continue;
@@ -347,7 +352,8 @@ static bool parse_body(Parser *p, PtxRoutine *r) {
   return !failed(p);
 }
 
-/* --- routines and modules ----------------------------------------------------------------------- */
+/* --- routines and modules -----------------------------------------------------------------------
+ */
 
 static bool parse_params(Parser *p, PtxVariables *params) {
   if (!accept(p, '(')) return true;

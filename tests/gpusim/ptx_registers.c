@@ -1,4 +1,5 @@
-/* What works on registers but is no function of a lane's operands alone: predicates, packing, carries. */
+/* What works on registers but is no function of a lane's operands alone: predicates, packing,
+ * carries. */
 #include "ptx_number.h"
 #include "ptx_run.h"
 
@@ -111,7 +112,8 @@ void ptx_run_testp(PtxWarp *w, const PtxOp *op) {
   set_predicate(w, op->arg[0], m);
 }
 
-/* --- packing ---------------------------------------------------------------------------------------- */
+/* --- packing
+ * ---------------------------------------------------------------------------------------- */
 
 #define EACH_ELEMENT(WIDE, NARROW, body)                                                           \
   for (uint32_t k = 0; k < sizeof(WIDE) / sizeof(NARROW); k++) {                                   \
@@ -131,8 +133,7 @@ void ptx_run_testp(PtxWarp *w, const PtxOp *op) {
 #define UNPACK(WIDE, NARROW)                                                                       \
   WIDE in[PTX_LANES]; /* a part may be the whole's own row */                                      \
   memcpy(in, w->rows + op->arg[0], sizeof in);                                                     \
-  EACH_ELEMENT(WIDE, NARROW,                                                                       \
-               part[i] = w->mask >> i & 1 ? (NARROW)(in[i] >> shift) : part[i])
+  EACH_ELEMENT(WIDE, NARROW, part[i] = w->mask >> i & 1 ? (NARROW)(in[i] >> shift) : part[i])
 
 void ptx_run_pack(PtxWarp *w, const PtxOp *op) {
   if (op->mode == 4) {
@@ -165,7 +166,8 @@ void ptx_run_clock(PtxWarp *w, const PtxOp *op) {
   }
 }
 
-/* --- carries ----------------------------------------------------------------------------------------- */
+/* --- carries
+ * ----------------------------------------------------------------------------------------- */
 
 /* Sum or difference with a carry; a difference borrows when the carry is set. */
 #define CARRY(T, W, ST, SW, bits)                                                                  \

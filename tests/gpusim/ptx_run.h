@@ -10,32 +10,38 @@ PtxRun ptx_run_logic;  /* predicates arg[0] = arg[1] op arg[2]; mode a o x n */
 PtxRun ptx_run_pack;   /* arg[0] = {arg[1], ...}: `target` elements of `mode` bytes */
 PtxRun ptx_run_unpack; /* the other way */
 PtxRun ptx_run_clock;  /* arg[0]: steps so far, in `mode` bytes */
-/* compare of arg[2] and arg[3], combined with predicate arg[4] by mode (a o x, 0 for none). setp: to
- * predicates arg[0] and, of its opposite, arg[1]; set: to arg[1] bytes of arg[0], arg[5] where it holds */
+/* compare of arg[2] and arg[3], combined with predicate arg[4] by mode (a o x, 0 for none). setp:
+ * to predicates arg[0] and, of its opposite, arg[1]; set: to arg[1] bytes of arg[0], arg[5] where
+ * it holds */
 PtxRun ptx_run_setp, ptx_run_setp_halves, ptx_run_set, ptx_run_set_halves;
 PtxRun ptx_run_testp; /* predicate arg[0] of arg[1]; mode the test; flags 1 for f64 */
 /* arg[0] = arg[1] op arg[2], or arg[1] * arg[2] + arg[3]; mode a s l h; target: signed */
 PtxRun ptx_run_carry32, ptx_run_carry64;
 PtxRun ptx_run_trap; /* mode 1: an assertion failed */
 
-/* ptx_convert.c: arg[0] of type arg[2] in arg[4] bytes, from arg[1] of type arg[3] in arg[5] bytes */
+/* ptx_convert.c: arg[0] of type arg[2] in arg[4] bytes, from arg[1] of type arg[3] in arg[5] bytes
+ */
 PtxRun ptx_run_convert;
-PtxRun ptx_run_convert_pair; /* arg[0] of type arg[3] from arg[1] (high) and arg[2] of type arg[4] */
+PtxRun
+    ptx_run_convert_pair; /* arg[0] of type arg[3] from arg[1] (high) and arg[2] of type arg[4] */
 bool ptx_convert_known(PtxType to, PtxType from);
 
 /* ptx_warp.c */
-PtxRun ptx_run_shuffle;  /* arg: result, predicate or NO_ROW, value, index, clamp, members; mode u d b i */
-PtxRun ptx_run_vote;     /* arg: result, predicate, members; mode a(ll) o(r: any) u(ni) b(allot) */
-PtxRun ptx_run_match;    /* arg: result, predicate or NO_ROW, value, members; mode bytes, flags 1 for all */
-PtxRun ptx_run_active;   /* arg: result */
-PtxRun ptx_run_redux;    /* arg: result, value, members; mode + n x & | ^; flags 1: signed */
-PtxRun ptx_run_barrier;  /* arg: result, predicate, number, threads or NO_ROW; mode 0 & | +; flags 1:
-                          * all must be at the same instruction */
-PtxRun ptx_run_arrive;   /* arg: -, -, number, threads */
+PtxRun ptx_run_shuffle; /* arg: result, predicate or NO_ROW, value, index, clamp, members; mode u d
+                           b i */
+PtxRun ptx_run_vote;    /* arg: result, predicate, members; mode a(ll) o(r: any) u(ni) b(allot) */
+PtxRun ptx_run_match;   /* arg: result, predicate or NO_ROW, value, members; mode bytes, flags 1 for
+                           all */
+PtxRun ptx_run_active;  /* arg: result */
+PtxRun ptx_run_redux;   /* arg: result, value, members; mode + n x & | ^; flags 1: signed */
+PtxRun ptx_run_barrier; /* arg: result, predicate, number, threads or NO_ROW; mode 0 & | +; flags 1:
+                         * all must be at the same instruction */
+PtxRun ptx_run_arrive;  /* arg: -, -, number, threads */
 PtxRun ptx_run_warp_sync; /* arg: members */
-PtxRun ptx_run_fence;    /* of memory that other blocks see */
+PtxRun ptx_run_fence;     /* of memory that other blocks see */
 
-/* ptx_atomic.c: memory, arg: result or NO_ROW, operand, second operand; mode PtxAtomic; flags PtxType */
+/* ptx_atomic.c: memory, arg: result or NO_ROW, operand, second operand; mode PtxAtomic; flags
+ * PtxType */
 PtxRun ptx_run_atomic;
 
 /* ptx_mma.c */

@@ -1,5 +1,5 @@
-/* Shadow of a region: one bit for each byte that was written, and two records for each word, who wrote
- * it last and who read it. Records are of 4 bytes until a page sees a narrower access. */
+/* Shadow of a region: one bit for each byte that was written, and two records for each word, who
+ * wrote it last and who read it. Records are of 4 bytes until a page sees a narrower access. */
 #include "ptx_shadow.h"
 
 #include <stdlib.h>
@@ -28,7 +28,8 @@ struct PtxPage {
 #define MANY_LANES LANE_MASK
 #define PENDING UINT64_MAX
 
-/* --- pages -------------------------------------------------------------------------------------- */
+/* --- pages --------------------------------------------------------------------------------------
+ */
 
 static size_t npages(const PtxRegion *r) {
   return (r->bytes + PAGE - 1) / PAGE;
@@ -137,7 +138,8 @@ size_t ptx_region_unwritten(const PtxRegion *r, size_t offset, size_t bytes) {
   return SIZE_MAX;
 }
 
-/* --- who touched -------------------------------------------------------------------------------- */
+/* --- who touched --------------------------------------------------------------------------------
+ */
 
 static uint64_t record_of(const PtxToucher *who, uint32_t lane) {
   return who->clock->now << EPOCH_SHIFT | (uint64_t)who->phase << PHASE_SHIFT |
@@ -155,12 +157,13 @@ static bool unordered(uint64_t old, uint64_t mine, const PtxClock *clock) {
   return !((old ^ mine) & PHASE_MASK) && ((old ^ mine) & LANE_MASK);
 }
 
-static bool collide(PtxCollision *c, uint64_t old, const PtxClock *clock, size_t offset, bool wrote) {
+static bool collide(PtxCollision *c, uint64_t old, const PtxClock *clock, size_t offset,
+                    bool wrote) {
   *c = (PtxCollision){.offset = offset,
                       .wrote = wrote,
                       .pending = old == PENDING,
-                      .other_block = old >> EPOCH_SHIFT < clock->begin ||
-                                     (old & WARP_MASK) == MANY_BLOCKS,
+                      .other_block =
+                          old >> EPOCH_SHIFT < clock->begin || (old & WARP_MASK) == MANY_BLOCKS,
                       .many = (old & WARP_MASK) == MANY_WARPS || (old & LANE_MASK) == MANY_LANES,
                       .warp = (uint32_t)(old >> WARP_SHIFT) & 63,
                       .lane = (uint32_t)(old >> LANE_SHIFT) & 63};
@@ -192,11 +195,12 @@ bool ptx_region_touch(PtxRegion *r, size_t offset, size_t bytes, PtxAccess acces
       size_t where = o_ - at + (j << shift);
       if (access == ACCESS_READ_CONSTANT && wrote[j] >= clock->launch << EPOCH_SHIFT)
         return collide(collision, wrote[j], clock, where, true);
-      if (unordered(wrote[j], mine, clock) && !(atomic && wrote[j] & ATOMIC && wrote[j] != PENDING) &&
-          !(same && wrote[j] != PENDING))
+      if (unordered(wrote[j], mine, clock) &&
+          !(atomic && wrote[j] & ATOMIC && wrote[j] != PENDING) && !(same && wrote[j] != PENDING))
         return collide(collision, wrote[j], clock, where, true);
       if (writes) {
-        if (unordered(read[j], mine, clock)) return collide(collision, read[j], clock, where, false);
+        if (unordered(read[j], mine, clock))
+          return collide(collision, read[j], clock, where, false);
         wrote[j] = atomic ? mine | ATOMIC : mine;
       } else if (!atomic) {
         read[j] = join_readers(read[j], mine, clock);
@@ -206,8 +210,9 @@ bool ptx_region_touch(PtxRegion *r, size_t offset, size_t bytes, PtxAccess acces
   return true;
 }
 
-/* Not more than 512 records at a time: 32 lanes of 16 bytes. Returns whether no record stands in the
- * way: each is old enough or of the same thread. `of_readers` lets those pass that stay as they are. */
+/* Not more than 512 records at a time: 32 lanes of 16 bytes. Returns whether no record stands in
+ * the way: each is old enough or of the same thread. `of_readers` lets those pass that stay as they
+ * are. */
 static bool row_is_free(const uint64_t *records, size_t n, uint64_t mine, uint32_t lane_shift,
                         const PtxClock *clock, bool of_readers) {
   uint64_t floor = clock->floor << EPOCH_SHIFT, begin = clock->begin << EPOCH_SHIFT,
@@ -261,8 +266,8 @@ bool ptx_region_touch_row(PtxRegion *r, size_t offset, size_t bytes, PtxAccess a
   return true;
 }
 
-bool ptx_region_pend(PtxRegion *r, size_t offset, size_t bytes, const PtxToucher *who, uint32_t lane,
-                     PtxCollision *collision) {
+bool ptx_region_pend(PtxRegion *r, size_t offset, size_t bytes, const PtxToucher *who,
+                     uint32_t lane, PtxCollision *collision) {
   if (!ptx_region_touch(r, offset, bytes, ACCESS_WRITE, who, lane, false, collision)) return false;
   FOR_PAGES(offset, bytes, at, n) {
     PtxPage *page = page_at(r, o_);

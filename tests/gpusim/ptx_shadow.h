@@ -1,8 +1,8 @@
 /* What is known about memory beside its bytes: which were written, and who touched each last.
  *
- * Time: an epoch is what one block does between two barriers. Epochs are numbered over all launches,
- * and blocks run one after the other, so one number tells whether an earlier access belongs to an
- * earlier launch, another block of this one, or this block before a barrier. */
+ * Time: an epoch is what one block does between two barriers. Epochs are numbered over all
+ * launches, and blocks run one after the other, so one number tells whether an earlier access
+ * belongs to an earlier launch, another block of this one, or this block before a barrier. */
 #ifndef DTM_TESTS_GPUSIM_PTX_SHADOW_H
 #define DTM_TESTS_GPUSIM_PTX_SHADOW_H
 
@@ -34,14 +34,14 @@ struct PtxMemory {
   size_t len, cap;
   PtxFreed freed[PTX_FREED]; /* the last ones */
   size_t nfreed;
-  PtxRegion *last;   /* found by the last search */
-  uint64_t epoch;    /* of the last block that ran */
+  PtxRegion *last; /* found by the last search */
+  uint64_t epoch;  /* of the last block that ran */
 };
 
 typedef struct PtxClock {
-  uint64_t now;   /* epoch */
-  uint64_t begin; /* first epoch of the block */
-  uint64_t floor; /* what was touched before it is ordered before the block */
+  uint64_t now;    /* epoch */
+  uint64_t begin;  /* first epoch of the block */
+  uint64_t floor;  /* what was touched before it is ordered before the block */
   uint64_t launch; /* first epoch of the launch */
 } PtxClock;
 
@@ -75,17 +75,18 @@ typedef struct PtxToucher {
 
 /* Whom an access collides with. */
 typedef struct PtxCollision {
-  size_t offset;        /* in the region */
+  size_t offset; /* in the region */
   bool other_block, wrote, pending, many;
   uint32_t warp, lane; /* in this block */
 } PtxCollision;
 
-/* One access of `bytes` by a lane: notes it, and returns false when it races. A store of what is there
- * already (`same`) does not race with other stores. */
+/* One access of `bytes` by a lane: notes it, and returns false when it races. A store of what is
+ * there already (`same`) does not race with other stores. */
 bool ptx_region_touch(PtxRegion *region, size_t offset, size_t bytes, PtxAccess access,
                       const PtxToucher *who, uint32_t lane, bool same, PtxCollision *collision);
-/* The same for `lanes` lanes from `first` on with `bytes` each, a power of two, one behind the other:
- * true when it is plain that none races. Otherwise nothing was noted, and each lane must be looked at. */
+/* The same for `lanes` lanes from `first` on with `bytes` each, a power of two, one behind the
+ * other: true when it is plain that none races. Otherwise nothing was noted, and each lane must be
+ * looked at. */
 bool ptx_region_touch_row(PtxRegion *region, size_t offset, size_t bytes, PtxAccess access,
                           const PtxToucher *who, uint32_t first, uint32_t lanes);
 /* Bytes that a copy under way will write: nobody may touch them, until ptx_region_land. */

@@ -1,5 +1,5 @@
-/* PTX as it is written: the result of ptx_parse.c, what ptx_decode.c starts from. Names are interned, so
- * equal names are equal pointers. Everything lives in the arena of the module. */
+/* PTX as it is written: the result of ptx_parse.c, what ptx_decode.c starts from. Names are
+ * interned, so equal names are equal pointers. Everything lives in the arena of the module. */
 #ifndef DTM_TESTS_GPUSIM_PTX_TREE_H
 #define DTM_TESTS_GPUSIM_PTX_TREE_H
 
@@ -19,7 +19,8 @@ typedef struct PtxError {
 bool ptx_error(PtxError *error, uint32_t line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* --- tokens ------------------------------------------------------------------------------------- */
+/* --- tokens -------------------------------------------------------------------------------------
+ */
 
 typedef enum PtxTokenKind {
   TOKEN_END,
@@ -48,7 +49,8 @@ typedef struct PtxLexer {
 
 PtxToken ptx_lex(PtxLexer *lexer);
 
-/* --- tree --------------------------------------------------------------------------------------- */
+/* --- tree ---------------------------------------------------------------------------------------
+ */
 
 typedef enum PtxSpace {
   SPACE_GENERIC,
@@ -75,10 +77,10 @@ typedef enum PtxOperandKind {
 typedef struct PtxOperand PtxOperand;
 struct PtxOperand {
   PtxOperandKind kind;
-  bool negated;       /* !%p */
-  const char *name;   /* of NAME and ADDRESS, where it may be NULL */
-  int64_t value;      /* of INTEGER, offset of ADDRESS, bits of F32 and F64 */
-  PtxOperand *items;  /* of VECTOR, PAIR, LIST */
+  bool negated;      /* !%p */
+  const char *name;  /* of NAME and ADDRESS, where it may be NULL */
+  int64_t value;     /* of INTEGER, offset of ADDRESS, bits of F32 and F64 */
+  PtxOperand *items; /* of VECTOR, PAIR, LIST */
   uint32_t nitems;
 };
 
@@ -88,9 +90,9 @@ typedef struct PtxVariable {
   uint32_t line;
   uint32_t align, element; /* bytes; element 0 for predicates */
   uint64_t bytes;
-  bool unsized;        /* extern .shared x[]: the dynamic shared memory */
-  uint8_t *initial;    /* `bytes` of them, or NULL */
-  uint32_t count;      /* of registers %name0 ... %name(count - 1); 0 for one that is called `name` */
+  bool unsized;     /* extern .shared x[]: the dynamic shared memory */
+  uint8_t *initial; /* `bytes` of them, or NULL */
+  uint32_t count;   /* of registers %name0 ... %name(count - 1); 0 for one that is called `name` */
 } PtxVariable;
 
 typedef enum PtxStatementKind {
@@ -104,10 +106,10 @@ typedef enum PtxStatementKind {
 
 typedef struct PtxStatement {
   PtxStatementKind kind;
-  uint32_t line;            /* of the PTX */
-  uint32_t file, loc;       /* of .loc; loc 0 when none was seen */
-  const char *name;         /* opcode, label */
-  const char *guard;        /* predicate register or NULL */
+  uint32_t line;      /* of the PTX */
+  uint32_t file, loc; /* of .loc; loc 0 when none was seen */
+  const char *name;   /* opcode, label */
+  const char *guard;  /* predicate register or NULL */
   bool guard_negated;
   PtxOperand *operands;
   uint32_t noperands;

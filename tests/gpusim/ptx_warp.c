@@ -1,5 +1,5 @@
-/* What the lanes of a warp do together, and barriers. Whoever is named by a mask must be there: lanes that
- * a branch parted are not, as nothing will bring them here. */
+/* What the lanes of a warp do together, and barriers. Whoever is named by a mask must be there:
+ * lanes that a branch parted are not, as nothing will bring them here. */
 #include "ptx_run.h"
 
 #include <stdio.h>
@@ -10,14 +10,17 @@ static bool all_present(PtxWarp *w, const PtxOp *op, uint32_t row) {
   for (uint32_t left = w->mask; left; left &= left - 1) {
     uint32_t i = (uint32_t)__builtin_ctz(left), missing = members[i] & ~w->mask;
     if (!(members[i] >> i & 1)) {
-      ptx_fail(w, op, (int)i, PTX_FAULT_BARRIER, "the mask %#x does not name lane %u, which is here",
-               members[i], i);
+      ptx_fail(w, op, (int)i, PTX_FAULT_BARRIER,
+               "the mask %#x does not name lane %u, which is here", members[i], i);
       return false;
     }
     if (missing) {
       uint32_t lane = (uint32_t)__builtin_ctz(missing);
       ptx_fail(w, op, (int)i, PTX_FAULT_BARRIER, "the mask %#x names lane %u, which %s", members[i],
-               lane, w->live >> lane & 1 ? "is elsewhere" : w->all >> lane & 1 ? "ended" : "does not exist");
+               lane,
+               w->live >> lane & 1  ? "is elsewhere"
+               : w->all >> lane & 1 ? "ended"
+                                    : "does not exist");
       return false;
     }
   }
@@ -50,7 +53,8 @@ void ptx_run_shuffle(PtxWarp *w, const PtxOp *op) {
     bool ok = op->mode == 'u' ? from >= last : from <= last;
     if (!ok) from = (int)i;
     if (!(w->mask >> from & 1)) {
-      ptx_fail(w, op, (int)i, PTX_FAULT_BARRIER, "reads from lane %d, which does not take part", from);
+      ptx_fail(w, op, (int)i, PTX_FAULT_BARRIER, "reads from lane %d, which does not take part",
+               from);
       return;
     }
     inside |= (uint32_t)ok << i;
@@ -89,7 +93,8 @@ void ptx_run_match(PtxWarp *w, const PtxOp *op) {
   uint64_t value[PTX_LANES];
   uint32_t equal[PTX_LANES], all = 0;
   for (uint32_t i = 0; i < PTX_LANES; i++)
-    value[i] = op->mode == 8 ? PTX_ROW(w, uint64_t, op->arg[2])[i] : PTX_ROW(w, uint32_t, op->arg[2])[i];
+    value[i] =
+        op->mode == 8 ? PTX_ROW(w, uint64_t, op->arg[2])[i] : PTX_ROW(w, uint32_t, op->arg[2])[i];
   for (uint32_t left = w->mask; left; left &= left - 1) {
     uint32_t i = (uint32_t)__builtin_ctz(left);
     equal[i] = 0;
@@ -143,7 +148,8 @@ void ptx_run_redux(PtxWarp *w, const PtxOp *op) {
     PTX_ROW(w, uint32_t, op->arg[0])[__builtin_ctz(left)] = out[__builtin_ctz(left)];
 }
 
-/* --- barriers ------------------------------------------------------------------------------------------- */
+/* --- barriers
+ * ------------------------------------------------------------------------------------------- */
 
 static uint32_t first_of(const PtxWarp *w, uint32_t row) {
   return PTX_ROW(w, uint32_t, row)[__builtin_ctz(w->mask)];
@@ -169,8 +175,8 @@ void ptx_run_barrier(PtxWarp *w, const PtxOp *op) {
     const PtxWarp *other = &b->warps[i];
     if (!other->waiting || other->barrier != number || other->at == op) continue;
     ptx_fail(w, op, -1, PTX_FAULT_BARRIER,
-             "waits at barrier %u while warp %u waits for it at another place (PTX line %u)", number, i,
-             b->function->places[other->at - b->function->ops].line);
+             "waits at barrier %u while warp %u waits for it at another place (PTX line %u)",
+             number, i, b->function->places[other->at - b->function->ops].line);
     return;
   }
   w->waiting = true;
@@ -182,8 +188,7 @@ void ptx_run_barrier(PtxWarp *w, const PtxOp *op) {
 
 void ptx_run_arrive(PtxWarp *w, const PtxOp *op) {
   uint32_t number = first_of(w, op->arg[2]);
-  if (number_ok(w, op, number))
-    w->block->arrived[number] += (uint32_t)__builtin_popcount(w->mask);
+  if (number_ok(w, op, number)) w->block->arrived[number] += (uint32_t)__builtin_popcount(w->mask);
 }
 
 void ptx_run_warp_sync(PtxWarp *w, const PtxOp *op) {
