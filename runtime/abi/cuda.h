@@ -129,6 +129,8 @@ uint32_t abi_cuda_instances(const Image *image, const AbiAction *action,
 uint32_t abi_cuda_attention_head(const Image *image, const AbiAction *action);
 /* That of one block. */
 uint32_t abi_cuda_attention_class(uint32_t dtype, int64_t width, int64_t features);
+/* The instance of an element type and class. */
+void abi_cuda_attention_name(uint32_t dtype, uint32_t head, AbiCudaInstance *out);
 AbiCudaInstance abi_cuda_attention_instance(const Image *image, const AbiAction *action);
 
 /* An AbiDType as dtm.cuh calls it: "dtm_bf16". */

@@ -36,22 +36,23 @@ uint32_t abi_cuda_attention_head(const Image *image, const AbiAction *action) {
   return abi_cuda_attention_class(q->dtype, q->shape[q->rank - 1], v->shape[v->rank - 1]);
 }
 
-AbiCudaInstance abi_cuda_attention_instance(const Image *image, const AbiAction *action) {
-  uint32_t first = action->code == ABI_LIB_ATTENTION_BACKWARD;
-  uint32_t dtype = operand(image, action, first)->dtype,
-           head = abi_cuda_attention_head(image, action);
+void abi_cuda_attention_name(uint32_t dtype, uint32_t head, AbiCudaInstance *out) {
   const char *name = abi_dtype_name(dtype);
-  AbiCudaInstance i = {.file = head ? "attention_mma" : "attention"};
+  out->file = head ? "attention_mma" : "attention";
   if (head) {
-    snprintf(i.suffix, sizeof i.suffix, "_%s_%u", name, (unsigned)head);
-    snprintf(i.defines, sizeof i.defines, "-DATTENTION_F16=%d -DHEAD=%u", dtype == ABI_F16,
+    snprintf(out->suffix, sizeof out->suffix, "_%s_%u", name, (unsigned)head);
+    snprintf(out->defines, sizeof out->defines, "-DATTENTION_F16=%d -DHEAD=%u", dtype == ABI_F16,
              (unsigned)head);
   } else {
-    int stored = dtype == ABI_BF16 || dtype == ABI_F16; /* a type of dtm.cuh */
-    const char *real = dtype == ABI_F64 ? "double" : "float";
-    snprintf(i.suffix, sizeof i.suffix, "_%s", name);
-    snprintf(i.defines, sizeof i.defines, "-DELEMENT=%s%s", stored ? "dtm_" : "",
-             stored ? name : real);
+    snprintf(out->suffix, sizeof out->suffix, "_%s", name);
+    snprintf(out->defines, sizeof out->defines, "-DELEMENT=%s", abi_cuda_element(dtype));
   }
+}
+
+AbiCudaInstance abi_cuda_attention_instance(const Image *image, const AbiAction *action) {
+  uint32_t first = action->code == ABI_LIB_ATTENTION_BACKWARD;
+  AbiCudaInstance i = {0};
+  abi_cuda_attention_name(operand(image, action, first)->dtype,
+                          abi_cuda_attention_head(image, action), &i);
   return i;
 }

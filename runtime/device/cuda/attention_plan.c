@@ -130,8 +130,8 @@ AttentionPlan dtm_cuda_attention_plan(uint32_t code, uint32_t head, const LibTen
                      .positions = ntensors > (backward ? 9u : 5u),
                      .args = args_of(q, k, v, args)};
   const AttentionArgs *a = &p.args;
-  p.delta =
-      take(&p, backward ? size * (size_t)a->batches * (size_t)a->heads * (size_t)a->queries : 0);
+  size_t per_row = head ? 2 * sizeof(float) : size; /* on tensor cores: see Pair there */
+  p.delta = take(&p, backward ? per_row * (size_t)(a->batches * a->heads) * (size_t)a->queries : 0);
   if (p.positions && a->causal) {
     uint32_t of_queries = blocks_of(a->queries, ATTENTION_GRANULE),
              of_keys = blocks_of(a->keys, ATTENTION_GRANULE);

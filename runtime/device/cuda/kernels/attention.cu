@@ -307,14 +307,13 @@ template <int N> DTM_DEVICE void backward_keys(const AttentionArgs &a) {
   const T *k = (const T *)a.k + key_row * a.width, *v = (const T *)a.v + key_row * a.features;
   const Range keys = range_of(a.k_ranges, a.first_key, first_key, first_key + SIZE, a.keys);
   const Seers seers = seers_of(a, head_at % a.groups);
-  const int blocks = blocks_of(a.queries, SIZE), end = max(seers.end - seers.begin, 0) * blocks;
   const Draw draw = draw_of(a);
   Real dk[N][PARTS], dv[N][PARTS], by[N], one[N];
   clear<N>(dk);
   clear<N>(dv);
-  for (int at = 0; (at = next_queries<SIZE>(a, keys, blocks, end, at)) < end; at++) {
-    int head = seers.begin + at / blocks, first = at % blocks * SIZE,
-        queries = min(SIZE, a.queries - first);
+  Place at = {seers.begin, 0};
+  for (; (at = next_queries<SIZE>(a, keys, seers, at)).head < seers.end; at.block++) {
+    int head = at.head, first = at.block * SIZE, queries = min(SIZE, a.queries - first);
     int64_t row = ((int64_t)batch * a.heads + head) * a.queries + first;
     const T *q = (const T *)a.q + row * a.width, *g = (const T *)a.g + row * a.features;
     uint64_t number = head_number(a, batch, head);

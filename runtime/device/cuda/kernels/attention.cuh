@@ -150,17 +150,23 @@ template <int SIZE> DTM_DEVICE int next_keys(const AttentionArgs &a, Range queri
   return block;
 }
 
-/* Blocks of queries of the heads that see a key head, numbered head by head: the first from `i` on
- * that sees one of `keys`. */
+/* A block of queries of a head. */
+struct Place {
+  int head, block;
+};
+
+/* The first place from `at` on, head by head, where one of the queries sees one of `keys`; behind
+ * the last of these heads where there is none. */
 template <int SIZE>
-DTM_DEVICE int next_queries(const AttentionArgs &a, Range keys, int blocks, int end, int i) {
-  if (!a.causal) return i;
-  for (; i < end; i++) {
-    int first = i % blocks * SIZE;
-    Range queries = range_of(a.q_ranges, a.first_query, first, first + SIZE, a.queries);
-    if (keys.least <= queries.most) break;
-  }
-  return i;
+DTM_DEVICE Place next_queries(const AttentionArgs &a, Range keys, Seers seers, Place at) {
+  for (; at.head < seers.end; at = Place{at.head + 1, 0})
+    for (; at.block * SIZE < a.queries; at.block++) {
+      int first = at.block * SIZE;
+      if (!a.causal) return at;
+      Range queries = range_of(a.q_ranges, a.first_query, first, first + SIZE, a.queries);
+      if (keys.least <= queries.most) return at;
+    }
+  return at;
 }
 
 #endif

@@ -12,8 +12,8 @@
  * keys or queries go by at once.
  *   X(HEAD, forward: MT, KEYS, keys: MT, SPLIT, QUERIES, queries: MT, KEYS) */
 #define ATTENTION_CLASSES(X)                                                                       \
-  X(32, 2, 64, 1, 1, 64, 2, 32)                                                                    \
-  X(64, 2, 64, 1, 1, 64, 2, 32)                                                                    \
+  X(32, 2, 64, 2, 1, 32, 2, 32)                                                                    \
+  X(64, 2, 64, 2, 1, 32, 2, 32)                                                                    \
   X(96, 2, 32, 1, 1, 32, 1, 32)                                                                    \
   X(128, 2, 32, 1, 1, 32, 1, 32)                                                                   \
   X(192, 1, 32, 1, 2, 16, 1, 16)                                                                   \

@@ -92,6 +92,13 @@ DTM_DEVICE void copy_chunk(unsigned to, const void *from, bool there) {
                : "memory");
 }
 
+/* The same with 8 bytes. */
+DTM_DEVICE void copy_pair(unsigned to, const void *from, bool there) {
+  int bytes = there ? 8 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(bytes)
+               : "memory");
+}
+
 DTM_DEVICE void copies_done() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
@@ -153,18 +160,28 @@ DTM_DEVICE float power(float x) {
  */
 
 /* Begins to copy `rows` rows, of which those from `valid` on are zeros, as are columns behind
- * `width`. */
+ * `width`. What is not there is not read, wherever it would be. */
 template <int rows, int threads>
-DTM_DEVICE void copy_rows(unsigned to, const void *from, int valid,
-                                                 int width) {
+DTM_DEVICE void copy_rows(unsigned to, const void *from, int valid, int width) {
+  constexpr int step = threads / CHUNKS; /* rows at once, where a thread keeps to a column */
+  if constexpr (threads % CHUNKS == 0 && rows % step == 0) {
+    int row = (int)threadIdx.x / CHUNKS, column = (int)threadIdx.x % CHUNKS * 8;
+    const char *at = (const char *)from + (row * width + column) * 2;
+    valid = column < width ? valid - row : 0;
+    to += row * ROW + column * 2;
 #pragma unroll
-  for (int i = 0; i < rows * CHUNKS; i += threads) {
-    int chunk = i + (int)threadIdx.x;
-    if (rows * CHUNKS % threads != 0 && chunk >= rows * CHUNKS) break;
-    int row = chunk / CHUNKS, column = chunk % CHUNKS * 8;
-    bool there = row < valid && column < width;
-    const char *at = (const char *)from + (there ? ((int64_t)row * width + column) * 2 : 0);
-    copy_chunk(to + row * ROW + chunk % CHUNKS * 16, at, there);
+    for (int i = 0; i < rows / step; i++) {
+      copy_chunk(to + i * step * ROW, at, i * step < valid);
+      at += step * width * 2;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < rows * CHUNKS; i += threads) {
+      int chunk = i + (int)threadIdx.x, row = chunk / CHUNKS, column = chunk % CHUNKS * 8;
+      if (rows * CHUNKS % threads != 0 && chunk >= rows * CHUNKS) break;
+      const char *at = (const char *)from + (row * width + column) * 2;
+      copy_chunk(to + row * ROW + column * 2, at, row < valid && column < width);
+    }
   }
 }
 
@@ -276,8 +293,8 @@ DTM_DEVICE int column_of(int n, int e) {
   return n * 8 + (int)lane() % 4 * 2 + e % 2;
 }
 
-/* Weights or scores of keys that are not there, or not seen, become `value`. at: positions of the
- * rows. */
+/* Weights or scores of keys that are not there, or not seen, become `value`. Rows are queries, at
+ * these positions. */
 template <int MT, int N>
 DTM_DEVICE void mask_keys(float s[MT][N][4], const AttentionArgs &a,
                                                  const int at[MT][2], int first_key, float value) {
@@ -295,6 +312,24 @@ DTM_DEVICE void mask_keys(float s[MT][N][4], const AttentionArgs &a,
     }
 }
 
+/* The same where rows are keys, at these positions, and columns queries. */
+template <int MT, int N>
+DTM_DEVICE void mask_queries(float s[MT][N][4], const AttentionArgs &a, const int at[MT][2],
+                             int first_query) {
+#pragma unroll
+  for (int n = 0; n < N; n++)
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+      int j = first_query + column_of(n, c);
+      int query = position(a.q_positions, a.first_query, min(j, a.queries - 1));
+#pragma unroll
+      for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+          if (j >= a.queries || (a.causal && at[m][h] > query)) s[m][n][h * 2 + c] = 0;
+    }
+}
+
 /* Which elements dropout keeps: of each 16 rows one bit per element of this thread. Drawn in a loop
  * that is not unrolled, for it is long. */
 DTM_DEVICE int bit_of(int n, int e) {
@@ -302,9 +337,9 @@ DTM_DEVICE int bit_of(int n, int e) {
 }
 
 template <int MT, int N>
-DTM_DEVICE void draw_keys(unsigned kept[MT], const AttentionArgs &a,
-                                                 const Draw &draw, const uint64_t rows[MT][2],
-                                                 int first_key) {
+DTM_DEVICE void draw_keys(unsigned kept[MT], const AttentionArgs &a, uint64_t number,
+                          const int at[MT][2], int first_key) {
+  const Draw draw = draw_of(a);
 #pragma unroll
   for (int m = 0; m < MT; m++) kept[m] = 0;
 #pragma unroll 1
@@ -315,28 +350,38 @@ DTM_DEVICE void draw_keys(unsigned kept[MT], const AttentionArgs &a,
     for (int m = 0; m < MT; m++)
 #pragma unroll
       for (int h = 0; h < 2; h++)
-        if (keeps(a, draw, rows[m][h] + key)) kept[m] |= 1u << (h * 16 + i);
+        if (keeps(a, draw, draw_row(a, number, at[m][h]) + key)) kept[m] |= 1u << (h * 16 + i);
   }
 }
 
 /* The same where rows are keys, at these positions, and columns queries. */
 template <int MT, int N>
-DTM_DEVICE void draw_queries(unsigned kept[MT], const AttentionArgs &a,
-                                                    const Draw &draw, uint64_t number,
-                                                    const int at[MT][2], int first_query) {
+DTM_DEVICE void draw_queries(unsigned kept[MT], const AttentionArgs &a, uint64_t number,
+                             const int at[MT][2], int first_query) {
+  const Draw draw = draw_of(a);
 #pragma unroll
   for (int m = 0; m < MT; m++) kept[m] = 0;
 #pragma unroll 1
   for (int i = 0; i < N * 2; i++) {
     int j = first_query + column_of(i / 2, i);
-    uint64_t row = draw_row(a, number,
-                       position(a.q_positions, a.first_query, min(j, a.queries - 1)));
+    int query = position(a.q_positions, a.first_query, min(j, a.queries - 1));
+    uint64_t row = draw_row(a, number, query);
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
       for (int h = 0; h < 2; h++)
         if (keeps(a, draw, row + (uint64_t)at[m][h])) kept[m] |= 1u << (h * 16 + i);
   }
+}
+
+template <int MT, int N>
+DTM_DEVICE void drop(float x[MT][N][4], const unsigned kept[MT], float by) {
+#pragma unroll
+  for (int m = 0; m < MT; m++)
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) x[m][n][e] = kept[m] >> bit_of(n, e) & 1 ? x[m][n][e] * by : 0;
 }
 
 /* Whether all queries see all keys of a block that is whole. */
@@ -346,6 +391,13 @@ DTM_DEVICE bool sees_all(const AttentionArgs &a, Range queries, int block) {
   if (!a.causal) return true;
   return range_of(a.k_ranges, a.first_key, block * SIZE, (block + 1) * SIZE, a.keys).most <=
          queries.least;
+}
+
+template <int SIZE>
+DTM_DEVICE bool seen_by_all(const AttentionArgs &a, Range keys, int first) {
+  if (first + SIZE > a.queries) return false;
+  if (!a.causal) return true;
+  return keys.most <= range_of(a.q_ranges, a.first_query, first, first + SIZE, a.queries).least;
 }
 
 /* --- forward ------------------------------------------------------------------------------------
@@ -367,8 +419,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
   const float scale = (float)(a.scale * 1.4426950408889634);
 
   int at[MT][2]; /* positions of this thread's rows */
-  uint64_t draws[MT][2];
-  const Draw draw = draw_of(a);
   const uint64_t number = head_number(a, t.batch, t.head);
 #pragma unroll
   for (int m = 0; m < MT; m++)
@@ -376,7 +426,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     for (int h = 0; h < 2; h++) {
       int row = min(first + m * 16 + row_of(h * 2), t.valid - 1);
       at[m][h] = position(a.q_positions, a.first_query, t.first + row);
-      draws[m][h] = draw_row(a, number, at[m][h]);
     }
 
   float out[MT][C][4], most[MT][2], sum[MT][2];
@@ -442,22 +491,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
             s[m][n][h * 2 + e] = x;
             sum[m][h] += x;
           }
+        if (__any_sync(0xffffffffu, factor != 1)) { /* seldom, once the largest have been */
 #pragma unroll
-        for (int c = 0; c < C; c++) {
-          out[m][c][h * 2] *= factor;
-          out[m][c][h * 2 + 1] *= factor;
+          for (int c = 0; c < C; c++) {
+            out[m][c][h * 2] *= factor;
+            out[m][c][h * 2 + 1] *= factor;
+          }
         }
       }
     if (a.threshold) {
       unsigned kept[MT];
-      draw_keys<MT, N>(kept, a, draw, draws, first_key);
-#pragma unroll
-      for (int m = 0; m < MT; m++)
-#pragma unroll
-        for (int n = 0; n < N; n++)
-#pragma unroll
-          for (int e = 0; e < 4; e++)
-            s[m][n][e] = kept[m] >> bit_of(n, e) & 1 ? s[m][n][e] * (float)a.kept : 0;
+      draw_keys<MT, N>(kept, a, number, at, first_key);
+      drop<MT, N>(s, kept, (float)a.kept);
     }
 #pragma unroll
     for (int m = 0; m < MT; m++) pack_all<N>(p[m], s[m]);
@@ -486,7 +531,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
 /* --- backward -----------------------------------------------------------------------------------
  */
 
-/* delta[row] = sum over the features of g and out: 8 lanes a row. */
+/* What backward needs to know of a row: its lse in units of ln 2, and delta, the sum over the
+ * features of g and out. Where no key is seen lse is -inf, and every weight is 0 by the mask. */
+struct Pair {
+  float shift, delta;
+};
+
+/* Fills a.delta with pairs: 8 lanes a row. */
 extern "C" __global__ void __launch_bounds__(THREADS)
     DTM_ENTRY(attention_delta)(const __grid_constant__ AttentionArgs a) {
   int64_t rows = (int64_t)a.batches * a.heads * a.queries;
@@ -504,15 +555,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
   }
   for (int apart = 4; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, apart);
-  if (row < rows && threadIdx.x % 8 == 0) ((float *)a.delta)[row] = sum;
-}
-
-/* What exp(score - lse) is made with: the lse of a row in units of ln 2. Where no key is seen it is
- * -inf, and every weight is 0 by the mask; rows that are not there get inf, and so weights of 0. */
-DTM_DEVICE float shift_of(const AttentionArgs &a, int64_t row, bool there) {
-  if (!there) return -NOTHING;
+  if (row >= rows || threadIdx.x % 8 != 0) return;
   float lse = ((const float *)a.lse)[row];
-  return lse == NOTHING ? 0 : lse * LOG2E;
+  ((Pair *)a.delta)[row] = Pair{lse == NOTHING ? 0 : lse * LOG2E, sum};
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
@@ -529,20 +574,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
   const float scale = (float)(a.scale * 1.4426950408889634);
 
   int at[MT][2];
-  uint64_t draws[MT][2];
-  float shift[MT][2], delta[MT][2];
-  const Draw draw = draw_of(a);
+  Pair pair[MT][2];
   const uint64_t number = head_number(a, t.batch, t.head);
 #pragma unroll
   for (int m = 0; m < MT; m++)
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       int row = first + m * 16 + row_of(h * 2);
-      bool there = row < t.valid;
-      at[m][h] = position(a.q_positions, a.first_query, t.first + min(row, t.valid - 1));
-      draws[m][h] = draw_row(a, number, at[m][h]);
-      shift[m][h] = shift_of(a, t.row + row, there);
-      delta[m][h] = there ? ((const float *)a.delta)[t.row + row] : 0;
+      int near = min(row, t.valid - 1);
+      at[m][h] = position(a.q_positions, a.first_query, t.first + near);
+      pair[m][h] = ((const Pair *)a.delta)[t.row + near];
     }
 
   float dq[MT][C][4];
@@ -578,18 +619,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
 #pragma unroll
       for (int n = 0; n < N; n++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) s[m][n][e] = power(s[m][n][e] * scale - shift[m][e / 2]);
+        for (int e = 0; e < 4; e++) s[m][n][e] = power(s[m][n][e] * scale - pair[m][e / 2].shift);
     if (!all) mask_keys<MT, N>(s, a, at, first_key, 0);
     if (a.threshold) {
       unsigned kept[MT];
-      draw_keys<MT, N>(kept, a, draw, draws, first_key);
-#pragma unroll
-      for (int m = 0; m < MT; m++)
-#pragma unroll
-        for (int n = 0; n < N; n++)
-#pragma unroll
-          for (int e = 0; e < 4; e++)
-            ds[m][n][e] = kept[m] >> bit_of(n, e) & 1 ? ds[m][n][e] * (float)a.kept : 0;
+      draw_keys<MT, N>(kept, a, number, at, first_key);
+      drop<MT, N>(ds, kept, (float)a.kept);
     }
     unsigned p[MT][N][2];
 #pragma unroll
@@ -597,7 +632,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
 #pragma unroll
       for (int n = 0; n < N; n++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) ds[m][n][e] = s[m][n][e] * (ds[m][n][e] - delta[m][e / 2]);
+        for (int e = 0; e < 4; e++) ds[m][n][e] = s[m][n][e] * (ds[m][n][e] - pair[m][e / 2].delta);
       pack_all<N>(p[m], ds[m]);
     }
     weigh<MT, N, C>(dq, p, right_at(k_rows + buffer * Q_KEYS * ROW));
@@ -611,13 +646,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
   }
 }
 
-/* Begins to copy a block of q and g of one head. */
+/* Begins to copy a block of q and g of one head. The room between rows of q holds their pairs. */
 DTM_DEVICE void copy_queries(const AttentionArgs &a, unsigned q, unsigned g,
-                                                    int batch, int head, int block) {
-  int64_t row = ((int64_t)batch * a.heads + head) * a.queries + block * K_QUERIES;
-  int valid = a.queries - block * K_QUERIES;
+                                                    int batch, Place at) {
+  int first = at.block * K_QUERIES, valid = a.queries - first;
+  int64_t row = ((int64_t)batch * a.heads + at.head) * a.queries + first;
   copy_rows<K_QUERIES, K_THREADS>(q, (const char *)a.q + row * a.width * 2, valid, a.width);
   copy_rows<K_QUERIES, K_THREADS>(g, (const char *)a.g + row * a.features * 2, valid, a.features);
+  if (threadIdx.x < K_QUERIES)
+    copy_pair(q + threadIdx.x * ROW + HEAD * 2, (const Pair *)a.delta + row + threadIdx.x,
+              (int)threadIdx.x < valid);
 }
 
 extern "C" __global__ void __launch_bounds__(K_THREADS, 2 / K_SPLIT)
@@ -633,10 +671,7 @@ extern "C" __global__ void __launch_bounds__(K_THREADS, 2 / K_SPLIT)
                  q_rows = v_rows + K_KEYS * ROW, g_rows = q_rows + 2 * K_QUERIES * ROW;
   const Range keys = range_of(a.k_ranges, a.first_key, first_key, first_key + K_KEYS, a.keys);
   const Seers seers = seers_of(a, head_at % a.groups);
-  const int blocks = blocks_of(a.queries, K_QUERIES),
-            end = max(seers.end - seers.begin, 0) * blocks;
   const float scale = (float)(a.scale * 1.4426950408889634);
-  const Draw draw = draw_of(a);
 
   int at[MT][2];
 #pragma unroll
@@ -652,69 +687,54 @@ extern "C" __global__ void __launch_bounds__(K_THREADS, 2 / K_SPLIT)
   copy_rows<K_KEYS, K_THREADS>(k_rows, (const char *)a.k + key_row * a.width * 2, valid, a.width);
   copy_rows<K_KEYS, K_THREADS>(v_rows, (const char *)a.v + key_row * a.features * 2, valid,
                                a.features);
-  int i = next_queries<K_QUERIES>(a, keys, blocks, end, 0), buffer = 0;
-  if (i < end) copy_queries(a, q_rows, g_rows, batch, seers.begin + i / blocks, i % blocks);
-  for (; i < end; buffer ^= 1) {
-    const int next = next_queries<K_QUERIES>(a, keys, blocks, end, i + 1), head = seers.begin + i / blocks,
-              first_query = i % blocks * K_QUERIES;
+  Place next = next_queries<K_QUERIES>(a, keys, seers, Place{seers.begin, 0});
+  if (next.head < seers.end) copy_queries(a, q_rows, g_rows, batch, next);
+  for (int buffer = 0; next.head < seers.end; buffer ^= 1) {
+    const int head = next.head, first_query = next.block * K_QUERIES;
+    next.block++;
+    next = next_queries<K_QUERIES>(a, keys, seers, next);
     copies_done();
     __syncthreads();
-    if (next < end) {
+    if (next.head < seers.end) {
       unsigned to = (buffer ^ 1) * K_QUERIES * ROW;
-      copy_queries(a, q_rows + to, g_rows + to, batch, seers.begin + next / blocks, next % blocks);
+      copy_queries(a, q_rows + to, g_rows + to, batch, next);
     }
-    i = next;
     if (first >= valid) continue;
 
-    const int64_t row = ((int64_t)batch * a.heads + head) * a.queries + first_query;
-    const int left = a.queries - first_query;
     const unsigned q_at = q_rows + buffer * K_QUERIES * ROW,
                    g_at = g_rows + buffer * K_QUERIES * ROW;
     float s[MT][N][4], ds[MT][N][4];
     scores<MT, N>(s, left_at(k_rows + first * ROW), columns_at(q_at));
     scores<MT, N>(ds, left_at(v_rows + first * ROW), columns_at(g_at));
-    unsigned kept[MT] = {};
-    if (a.threshold)
-      draw_queries<MT, N>(kept, a, draw, head_number(a, batch, head), at, first_query);
-    const bool all =
-        !a.causal ||
-        keys.most <= range_of(a.q_ranges, a.first_query, first_query, first_query + K_QUERIES,
-                              a.queries)
-                         .least;
+    const Pair *pairs = (const Pair *)((const char *)shared + (q_at - k_rows) + HEAD * 2);
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        float shift = pairs[column_of(n, e) * (ROW / sizeof(Pair))].shift;
+#pragma unroll
+        for (int m = 0; m < MT; m++) s[m][n][e] = power(s[m][n][e] * scale - shift);
+      }
+    if (!seen_by_all<K_QUERIES>(a, keys, first_query)) mask_queries<MT, N>(s, a, at, first_query);
+    unsigned kept[MT];
+    if (a.threshold) {
+      draw_queries<MT, N>(kept, a, head_number(a, batch, head), at, first_query);
+      drop<MT, N>(ds, kept, (float)a.kept);
+    }
     unsigned p[MT][N][2], pds[MT][N][2];
 #pragma unroll
-    for (int n = 0; n < N; n++) {
-#pragma unroll
-      for (int c = 0; c < 2; c++) {
-        int column = column_of(n, c);
-        bool there = column < left;
-        float shift = shift_of(a, row + column, there),
-              delta = there ? ((const float *)a.delta)[row + column] : 0;
-        int query = 0;
-        if (!all)
-          query = position(a.q_positions, a.first_query, first_query + min(column, left - 1));
-#pragma unroll
-        for (int m = 0; m < MT; m++)
-#pragma unroll
-          for (int h = 0; h < 2; h++) {
-            int e = h * 2 + c;
-            float x = power(s[m][n][e] * scale - shift), g = ds[m][n][e];
-            if (!all && at[m][h] > query) x = 0;
-            s[m][n][e] = x;
-            if (a.threshold) {
-              float keep = kept[m] >> bit_of(n, e) & 1 ? (float)a.kept : 0;
-              g *= keep;
-              s[m][n][e] *= keep;
-            }
-            ds[m][n][e] = x * (g - delta);
-          }
-      }
-    }
-#pragma unroll
     for (int m = 0; m < MT; m++) {
-      pack_all<N>(p[m], s[m]);
+#pragma unroll
+      for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+          ds[m][n][e] = s[m][n][e] *
+                        (ds[m][n][e] - pairs[column_of(n, e) * (ROW / sizeof(Pair))].delta);
       pack_all<N>(pds[m], ds[m]);
     }
+    if (a.threshold) drop<MT, N>(s, kept, (float)a.kept);
+#pragma unroll
+    for (int m = 0; m < MT; m++) pack_all<N>(p[m], s[m]);
     weigh<MT, N, C>(dv, p, right_at(g_at + first_column * 2));
     weigh<MT, N, C>(dk, pds, right_at(q_at + first_column * 2));
   }
