@@ -188,7 +188,7 @@ static bool decide(Again *a, Arena *scratch) {
 Graph *again_run(Arena *scratch, const Program *program, const Graph *g, bool micro, ValueId *keep,
                  uint32_t nkeep) {
   Again a = {.program = program,
-             .map = graph_map_begin(scratch, scratch, g),
+             .map = graph_map_begin(scratch, program->arena, g),
              .varies = micro ? graph_varying(scratch, g) : NULL,
              .scope = graph_recomputed_scopes(scratch, g),
              .fate = ARENA_ARRAY(scratch, uint8_t, g->nodes.len),

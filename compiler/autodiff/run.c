@@ -187,11 +187,13 @@ bool autodiff_run(Program *program, PlanCache *plans, DiagSink *sink) {
   ValueId keep[] = {b->loss, b->optimizer.lr};
   Step s = {.program = program};
   s.d = (Grad){.scratch = &scratch, .plans = plans, .sink = sink};
-  s.d.g = graph_simplify(&scratch, program->arena, b->graph, keep, 2);
+  s.d.g = b->graph;
+  graph_simplify(&scratch, s.d.g, keep, 2);
   diag_init(&s.d.inner, &scratch, sink->sources);
   if (build(&s, b, keep) && sink->errors == errors) {
     s.d.g = again_run(&scratch, program, s.d.g, s.cut, keep, 2);
-    b->graph = graph_simplify(&scratch, program->arena, s.d.g, keep, 2);
+    graph_simplify(&scratch, s.d.g, keep, 2);
+    b->graph = s.d.g;
     b->loss = keep[0];
     b->optimizer.lr = keep[1];
   }

@@ -212,7 +212,7 @@ static void remember_like(Graph *g, uint64_t key, NodeId id, const ValueId *oper
 static NodeId add_like(Graph *g, NodeId like, const ValueId *operands, Span span, uint32_t scope) {
   const Node *n = graph_node(g, like);
   for (uint32_t i = 0; i < n->nresults; i++) value_key(g, node_result(n, i));
-  return graph_add_like(g, like, operands, span, scope);
+  return graph_add_like(g, g, like, operands, span, scope);
 }
 
 /* The operands as rules want them; of few the room is on the stack. */

@@ -65,6 +65,26 @@ static void make_room(Graph *g, uint32_t nresults) {
     VEC_RESERVE(g->arena, &g->values, 3 * g->values.cap);
 }
 
+/* Sorted by key, with what they point to. */
+static Attr *copy_attrs(Arena *arena, const Attr *attrs, uint32_t n) {
+  Attr *to = ARENA_ARRAY(arena, Attr, n);
+  for (uint32_t i = 0; i < n; i++) {
+    uint32_t j = i;
+    for (; j > 0 && to[j - 1].key > attrs[i].key; j--) to[j] = to[j - 1];
+    to[j] = attrs[i];
+    if (attr_kind(attrs[i].key) == ATTR_KIND_INTS) {
+      size_t bytes = attrs[i].as.ints.len * sizeof(int64_t);
+      to[j].as.ints.data = arena_alloc(arena, bytes);
+      if (bytes) memcpy(to[j].as.ints.data, attrs[i].as.ints.data, bytes);
+    } else if (attr_kind(attrs[i].key) == ATTR_KIND_TYPE) {
+      TensorType *copy = ARENA_NEW(arena, TensorType);
+      *copy = *attrs[i].as.type;
+      to[j].as.type = copy;
+    }
+  }
+  return to;
+}
+
 NodeId graph_add(Graph *g, Op op, const ValueId *operands, uint32_t noperands, const Attr *attrs,
                  uint32_t nattrs, const TensorType *results, uint32_t nresults, Span span,
                  uint32_t scope) {
@@ -77,21 +97,7 @@ NodeId graph_add(Graph *g, Op op, const ValueId *operands, uint32_t noperands, c
             .first_result = g->values.len};
   n.operands = ARENA_ARRAY(g->arena, ValueId, noperands);
   if (noperands) memcpy(n.operands, operands, noperands * sizeof *operands);
-  n.attrs = ARENA_ARRAY(g->arena, Attr, nattrs);
-  for (uint32_t i = 0; i < nattrs; i++) {
-    uint32_t j = i;
-    for (; j > 0 && n.attrs[j - 1].key > attrs[i].key; j--) n.attrs[j] = n.attrs[j - 1];
-    n.attrs[j] = attrs[i];
-    if (attr_kind(attrs[i].key) == ATTR_KIND_INTS) {
-      size_t bytes = attrs[i].as.ints.len * sizeof(int64_t);
-      n.attrs[j].as.ints.data = arena_alloc(g->arena, bytes);
-      if (bytes) memcpy(n.attrs[j].as.ints.data, attrs[i].as.ints.data, bytes);
-    } else if (attr_kind(attrs[i].key) == ATTR_KIND_TYPE) {
-      TensorType *copy = ARENA_NEW(g->arena, TensorType);
-      *copy = *attrs[i].as.type;
-      n.attrs[j].as.type = copy;
-    }
-  }
+  n.attrs = copy_attrs(g->arena, attrs, nattrs);
   NodeId id = g->nodes.len;
   make_room(g, nresults);
   VEC_PUSH(g->arena, &g->nodes, n);
@@ -100,19 +106,22 @@ NodeId graph_add(Graph *g, Op op, const ValueId *operands, uint32_t noperands, c
   return id;
 }
 
-NodeId graph_add_like(Graph *g, NodeId like, const ValueId *operands, Span span, uint32_t scope) {
-  Node n = *graph_node(g, like);
-  ValueId from = n.first_result;
+NodeId graph_add_like(Graph *g, const Graph *from, NodeId like, const ValueId *operands, Span span,
+                      uint32_t scope) {
+  Node n = *graph_node(from, like);
+  ValueId first = n.first_result;
   n.operands = ARENA_ARRAY(g->arena, ValueId, n.noperands);
   if (n.noperands) memcpy(n.operands, operands, n.noperands * sizeof *operands);
+  if (from->arena != g->arena) n.attrs = copy_attrs(g->arena, n.attrs, n.nattrs);
   n.first_result = g->values.len;
+  n.segment = 0;
   n.span = span;
   n.scope = scope;
   make_room(g, n.nresults);
   NodeId id = g->nodes.len;
   VEC_PUSH(g->arena, &g->nodes, n);
   for (uint32_t i = 0; i < n.nresults; i++) {
-    const Value *v = graph_value(g, from + i);
+    const Value *v = graph_value(from, first + i);
     g->values.data[g->values.len++] =
         (Value){.type = v->type, .key = v->key, .node = id, .index = i};
   }

@@ -228,9 +228,11 @@ static inline ValueId node_result(const Node *n, uint32_t i) {
 NodeId graph_add(Graph *g, Op op, const ValueId *operands, uint32_t noperands, const Attr *attrs,
                  uint32_t nattrs, const TensorType *results, uint32_t nresults, Span span,
                  uint32_t scope);
-/* Appends a node like one that is there, on other operands: of the same operator, attributes and
- * result types. They share the attributes, which nothing changes in place. */
-NodeId graph_add_like(Graph *g, NodeId like, const ValueId *operands, Span span, uint32_t scope);
+/* Appends a node like one of this graph or of another, on other operands: of the same operator,
+ * phase, attributes and result types. Within one arena they share the attributes, which nothing
+ * changes in place. */
+NodeId graph_add_like(Graph *g, const Graph *from, NodeId like, const ValueId *operands, Span span,
+                      uint32_t scope);
 uint32_t graph_add_scope(Graph *g, uint32_t parent, const char *path, const char *what, Span call);
 
 /* Per scope the outermost one around it (or itself) that is recomputed; 0 = none. */

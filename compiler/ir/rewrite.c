@@ -32,20 +32,12 @@ NodeId graph_map_copy(GraphMap *map, NodeId old) {
   enum { FEW = 8 };
   const Node *n = graph_node(map->from, old);
   ValueId few[FEW], *operands = few;
-  TensorType results[FEW];
   if (n->noperands > FEW) operands = ARENA_ARRAY(map->to->arena, ValueId, n->noperands);
   for (uint32_t i = 0; i < n->noperands; i++) operands[i] = graph_map_get(map, n->operands[i]);
-  for (uint32_t i = 0; i < n->nresults; i++) results[i] = *value_type(map->from, node_result(n, i));
-  NodeId id = graph_add(map->to, n->op, operands, n->noperands, n->attrs, n->nattrs, results,
-                        n->nresults, n->span, n->scope);
-  graph_node(map->to, id)->phase = n->phase;
+  NodeId id = graph_add_like(map->to, map->from, old, operands, n->span, n->scope);
   for (uint32_t i = 0; i < n->nresults; i++)
     graph_map_set(map, node_result(n, i), node_result(graph_node(map->to, id), i));
   return id;
-}
-
-static void renumber(const GraphMap *map, ValueId *keep, uint32_t nkeep) {
-  for (uint32_t i = 0; i < nkeep; i++) keep[i] = graph_map_get(map, keep[i]);
 }
 
 /* Which nodes have an effect or feed one that has, or feed `keep`. */
@@ -87,30 +79,51 @@ static bool may_merge(const Node *n) {
   return n->op != OP_RAND && n->op != OP_RANDN && n->op != OP_INPUT;
 }
 
-Graph *graph_simplify(Arena *scratch, Arena *arena, const Graph *g, ValueId *keep, uint32_t nkeep) {
+/* What a value that goes hands to the one that stays for it. */
+static void hand_over(Graph *g, ValueId from, ValueId to) {
+  const Value *was = graph_value(g, from);
+  Value *v = graph_value(g, to);
+  if (!v->name) {
+    v->name = was->name;
+    v->name_scope = was->name_scope;
+  }
+  v->poisoned |= was->poisoned;
+}
+
+void graph_simplify(Arena *scratch, Graph *g, ValueId *keep, uint32_t nkeep) {
   const bool *live = find_live(scratch, g, keep, nkeep);
-  GraphMap map = graph_map_begin(scratch, arena, g);
+  ValueId *moved = ARENA_ARRAY(scratch, ValueId, g->values.len), values = 1;
+  NodeId nodes = 1;
   uint32_t nslots = 16;
   while (nslots < g->nodes.len * 2) nslots *= 2;
   NodeId *slots = ARENA_ARRAY(scratch, NodeId, nslots);
   for (NodeId id = 1; id < g->nodes.len; id++) {
     if (!live[id]) continue;
-    NodeId copy = graph_map_copy(&map, id);
-    const Node *n = graph_node(map.to, copy), *old = graph_node(g, id);
-    if (!may_merge(n)) continue;
-    uint32_t i = (uint32_t)hash_node(n) & (nslots - 1);
-    while (slots[i] && !nodes_equal(map.to, graph_node(map.to, slots[i]), n))
-      i = (i + 1) & (nslots - 1);
-    if (!slots[i]) {
-      slots[i] = copy;
+    Node n = *graph_node(g, id);
+    for (uint32_t i = 0; i < n.noperands; i++) n.operands[i] = moved[n.operands[i]];
+    uint32_t slot = (uint32_t)hash_node(&n) & (nslots - 1);
+    bool merges = may_merge(&n);
+    while (merges && slots[slot] && !nodes_equal(g, graph_node(g, slots[slot]), &n))
+      slot = (slot + 1) & (nslots - 1);
+    ValueId first = n.first_result;
+    if (merges && slots[slot]) {
+      for (uint32_t r = 0; r < n.nresults; r++) {
+        moved[first + r] = node_result(graph_node(g, slots[slot]), r);
+        hand_over(g, first + r, moved[first + r]);
+      }
       continue;
     }
-    /* The copy is the last node of the new graph: take it back. */
-    map.to->nodes.len--;
-    map.to->values.len -= n->nresults;
-    for (uint32_t r = 0; r < old->nresults; r++)
-      graph_map_set(&map, node_result(old, r), node_result(graph_node(map.to, slots[i]), r));
+    if (merges) slots[slot] = nodes;
+    n.first_result = values;
+    for (uint32_t r = 0; r < n.nresults; r++) {
+      moved[first + r] = values;
+      if (values != first + r) g->values.data[values] = g->values.data[first + r];
+      g->values.data[values++].node = nodes;
+    }
+    g->nodes.data[nodes++] = n;
   }
-  renumber(&map, keep, nkeep);
-  return map.to;
+  g->nodes.len = nodes;
+  g->values.len = values;
+  g->inferred = (IdMap){0}; /* it speaks of nodes by number */
+  for (uint32_t i = 0; i < nkeep; i++) keep[i] = moved[keep[i]];
 }

@@ -23,11 +23,11 @@ void graph_map_set(GraphMap *map, ValueId old, ValueId new_value);
  * results. */
 NodeId graph_map_copy(GraphMap *map, NodeId old);
 
-/* A copy without dead nodes, in which equal nodes are one. Dead is what neither has an effect (no
- * results) nor feeds something that has, nor feeds `keep`. Equal are nodes of one operator with the
- * same operands, attributes, result types and phase; random operators stay apart, and so do nodes
- * of different phases: a variable read in one phase may have another value than in the next.
- * keep[i] (0 = none) is renumbered. */
-Graph *graph_simplify(Arena *scratch, Arena *arena, const Graph *g, ValueId *keep, uint32_t nkeep);
+/* Drops dead nodes and makes equal ones one, in place and keeping the order. Dead is what neither
+ * has an effect (no results) nor feeds something that has, nor feeds `keep`. Equal are nodes of one
+ * operator with the same operands, attributes, result types and phase; random operators stay apart,
+ * and so do nodes of different phases: a variable read in one phase may have another value than in
+ * the next. keep[i] (0 = none) is renumbered. */
+void graph_simplify(Arena *scratch, Graph *g, ValueId *keep, uint32_t nkeep);
 
 #endif

@@ -284,7 +284,7 @@ static void expand_node(Arena *scratch, const Program *program, GraphMap *map, N
 }
 
 static void expand_block(Arena *scratch, const Program *program, ProgramBlock *b) {
-  GraphMap map = graph_map_begin(scratch, scratch, b->graph);
+  GraphMap map = graph_map_begin(scratch, program->arena, b->graph);
   for (NodeId id = 1; id < b->graph->nodes.len; id++)
     if (graph_node(b->graph, id)->op == OP_CROSS_ENTROPY)
       check_labels(b, b->graph, graph_node(b->graph, id));
@@ -298,7 +298,8 @@ static void expand_block(Arena *scratch, const Program *program, ProgramBlock *b
       graph_map_copy(&map, id);
   }
   ValueId keep[] = {graph_map_get(&map, b->loss), graph_map_get(&map, b->optimizer.lr)};
-  b->graph = graph_simplify(scratch, program->arena, map.to, keep, 2);
+  b->graph = map.to;
+  graph_simplify(scratch, b->graph, keep, 2);
   b->loss = keep[0];
   b->optimizer.lr = keep[1];
 }

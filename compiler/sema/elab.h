@@ -478,8 +478,15 @@ typedef struct Samples Samples;
 SampleKind samples_of(Samples *w, ValueId v);
 /* The dim that holds the samples in order, -1 where none does; false where samples are mixed. */
 bool samples_along(Samples *w, ValueId v, int *dim);
+/* Of both the same is true. */
+bool samples_alike(Samples *w, ValueId a, ValueId b);
+/* copies[i] is of a node like that of from + i, on operands that are alike; where it is not below
+ * `first`: all that the graph has from there on are such copies. */
+void samples_copy(Samples *w, ValueId from, const ValueId *copies, uint32_t n, ValueId first);
 /* Extents of values of the graph at hand may be in parts. */
 bool samples_count(const Sema *s);
+/* It will be asked of the values of the graph at hand how they hold samples. */
+bool samples_asked(const Sema *s);
 /* Where the first value behind `v` that mixes samples is made; no file where `v` alone does. */
 Span samples_mixed_at(Samples *w, ValueId v);
 

@@ -282,7 +282,7 @@ static void copy_node(Sema *s, const Range *r, const Mark *to, NodeId old, Value
   ValueId few[FEW],
       *operands = n.noperands > FEW ? ARENA_ARRAY(s->arena, ValueId, n.noperands) : few;
   for (uint32_t i = 0; i < n.noperands; i++) operands[i] = f->made[f->operands.data[of->first + i]];
-  NodeId id = graph_add_like(g, old, operands, n.span, moved_scope(s, r, to, n.scope));
+  NodeId id = graph_add_like(g, g, old, operands, n.span, moved_scope(s, r, to, n.scope));
   Node *copy = graph_node(g, id);
   if (of->form == FORM_ASSIGN) {
     IdTwin twin = s->twins->vars.data[of->twin];
@@ -389,6 +389,10 @@ Val range_copy(Sema *s, const Range *r) {
   copy_scopes(s, r, &to);
   copy_draws(s, r);
   copy_nodes(s, r, &to);
+  const Form *f = r->form;
+  if (samples_asked(s))
+    samples_copy(block_samples(s, s->block), r->begin.value, f->made + f->nargs + f->outer.len,
+                 r->end.value - r->begin.value, to.value);
   name_values(s, r, &to);
   return moved(s, r, r->result);
 }

@@ -14,14 +14,14 @@
 struct Samples {
   Sema *s;
   const Graph *g;
-  Mesh mesh;     /* one axis, one rank per sample */
-  int64_t times; /* rows that are looked at for each that there is */
-  TensorType *type;
-  SampleKind *kind; /* per value; 0 = not looked at */
-  ValueId nvalues;  /* there is room for */
-  NodeId next;      /* the first node that is not looked at */
-  IdMap seen;       /* hash of operator, operands and attributes -> a node that was inferred */
-  InferResult out;  /* of the node at hand */
+  Mesh mesh;               /* one axis, one rank per sample */
+  int64_t times;           /* rows that are looked at for each that there is */
+  const TensorType **type; /* per value; values of copied nodes have those of the first */
+  SampleKind *kind;        /* per value; 0 = not looked at */
+  ValueId nvalues;         /* there is room for */
+  NodeId next;             /* the first node that is not looked at */
+  IdMap seen;      /* hash of operator, operands and attributes -> a node that was inferred */
+  InferResult out; /* of the node at hand */
 };
 
 Samples *block_samples(Sema *s, RunBlock *block) {
@@ -75,7 +75,7 @@ static const Attr *more_rows(const Samples *w, const Node *n) {
 static uint64_t likeness(const Samples *w, const Node *n) {
   uint64_t h = ((uint64_t)n->op << 8) + n->noperands;
   for (uint32_t i = 0; i < n->noperands; i++) {
-    const TensorType *t = &w->type[n->operands[i]];
+    const TensorType *t = w->type[n->operands[i]];
     h = hash_bytes(t->shape, t->rank * sizeof *t->shape, h + (uint64_t)t->dtype);
     h = hash_bytes(&t->layout.at[0], sizeof t->layout.at[0], h + w->kind[n->operands[i]]);
   }
@@ -85,7 +85,7 @@ static uint64_t likeness(const Samples *w, const Node *n) {
 static bool same_operand(const Samples *w, ValueId a, ValueId b) {
   double x = 0, y = 0;
   if (a == b) return true;
-  if (w->kind[a] != w->kind[b] || !type_equal(&w->type[a], &w->type[b])) return false;
+  if (w->kind[a] != w->kind[b] || !type_equal(w->type[a], w->type[b])) return false;
   bool constant = value_const(w->g, a, &x);
   return constant == value_const(w->g, b, &y) && memcmp(&x, &y, sizeof x) == 0;
 }
@@ -110,13 +110,25 @@ static bool look_like(Samples *w, const Node *n) {
     for (uint32_t k = 0; k < n->nresults; k++) {
       ValueId v = node_result(n, k), u = node_result(other, k);
       w->kind[v] = w->kind[u];
-      if (w->kind[u] != SAMPLES_MIXED || w->type[u].layout.at[0].kind != PLACE_REPLICATE)
+      if (w->kind[u] != SAMPLES_MIXED || w->type[u]->layout.at[0].kind != PLACE_REPLICATE)
         w->type[v] = w->type[u];
     }
     return true;
   }
   id_map_put(w->s->arena, &w->seen, key, w->g->values.data[n->first_result].node);
   return false;
+}
+
+/* As stated by the graph, on the mesh of samples, cut by `dim` (-1: whole). */
+static const TensorType *plain_type(Samples *w, ValueId v, int64_t dim) {
+  TensorType *t = ARENA_NEW(w->s->arena, TensorType);
+  *t = *value_type(w->g, v);
+  t->mesh = &w->mesh;
+  t->layout = (Layout){0};
+  if (dim < 0) return t;
+  if (t->rank) t->shape[dim] *= w->times;
+  layout_set(&t->layout, &w->mesh, 0, PLACE_SHARD, (uint32_t)dim, REDUCE_NONE);
+  return t;
 }
 
 /* The types of a node's results on the mesh of samples. */
@@ -126,16 +138,10 @@ static void look(Samples *w, const Node *n) {
        passes = n->op == OP_REDISTRIBUTE || n->op == OP_DETACH || n->op == OP_REDISTRIBUTE_ROWS;
   for (uint32_t k = 0; k < n->nresults; k++) {
     ValueId v = node_result(n, k);
-    w->type[v] = *value_type(w->g, v);
-    w->type[v].mesh = &w->mesh;
-    w->type[v].layout = (Layout){0};
-    int64_t dim = micro ? micro->as.ints.data[0] : 0;
-    if (sources && w->type[v].rank) w->type[v].shape[dim] *= w->times;
-    if (passes) w->type[v] = w->type[n->operands[0]];
-    if (sources)
-      layout_set(&w->type[v].layout, &w->mesh, 0, PLACE_SHARD, (uint32_t)dim, REDUCE_NONE);
+    int64_t dim = !sources ? -1 : micro ? micro->as.ints.data[0] : 0;
+    w->type[v] = passes ? w->type[n->operands[0]] : plain_type(w, v, dim);
     /* What could not be inferred has no layout that says so. */
-    w->kind[v] = passes ? w->kind[n->operands[0]] : kind_of(&w->type[v]);
+    w->kind[v] = passes ? w->kind[n->operands[0]] : kind_of(w->type[v]);
     for (uint32_t i = 1; passes && i < n->noperands; i++) /* how many rows of each sample go */
       if (w->kind[n->operands[i]] == SAMPLES_MIXED) w->kind[v] = SAMPLES_MIXED;
   }
@@ -144,7 +150,7 @@ static void look(Samples *w, const Node *n) {
   if (n->noperands > 8) operands = ARENA_ARRAY(w->s->arena, Operand, n->noperands);
   bool depends = false, mixed = n->noperands > INFER_MAX_OPERANDS;
   for (uint32_t i = 0; i < n->noperands; i++) {
-    operands[i].type = w->type[n->operands[i]];
+    operands[i].type = *w->type[n->operands[i]];
     operands[i].const_value = 0;
     operands[i].is_const = value_const(w->g, n->operands[i], &operands[i].const_value);
     depends |= w->kind[n->operands[i]] != SAMPLES_NONE;
@@ -157,8 +163,12 @@ static void look(Samples *w, const Node *n) {
                                  n->nattrs, out);
   for (uint32_t k = 0; k < n->nresults; k++) {
     ValueId v = node_result(n, k);
-    if (!mixed) w->type[v] = out->results[k];
-    w->kind[v] = mixed ? SAMPLES_MIXED : kind_of(&w->type[v]);
+    if (!mixed) {
+      TensorType *t = ARENA_NEW(w->s->arena, TensorType);
+      *t = out->results[k];
+      w->type[v] = t;
+    }
+    w->kind[v] = mixed ? SAMPLES_MIXED : kind_of(w->type[v]);
   }
 }
 
@@ -172,10 +182,27 @@ SampleKind samples_of(Samples *w, ValueId v) {
   return w->kind[v];
 }
 
+bool samples_alike(Samples *w, ValueId a, ValueId b) {
+  return samples_of(w, a) == samples_of(w, b) && type_equal(w->type[a], w->type[b]);
+}
+
+void samples_copy(Samples *w, ValueId from, const ValueId *copies, uint32_t n, ValueId first) {
+  if (!n) return;
+  samples_of(w, from + n - 1);
+  if (first > 1) samples_of(w, first - 1);
+  grow(w);
+  for (uint32_t i = 0; i < n; i++) {
+    if (copies[i] < first) continue;
+    w->kind[copies[i]] = w->kind[from + i];
+    w->type[copies[i]] = w->type[from + i];
+  }
+  w->next = w->g->nodes.len;
+}
+
 bool samples_along(Samples *w, ValueId v, int *dim) {
   *dim = -1;
   if (samples_of(w, v) == SAMPLES_NONE) return true;
-  Place p = w->type[v].layout.at[0];
+  Place p = w->type[v]->layout.at[0];
   if (p.kind == PLACE_SHARD) *dim = p.dim;
   return p.kind == PLACE_SHARD;
 }
@@ -184,6 +211,13 @@ bool samples_count(const Sema *s) {
   const RunBlock *b = s->block;
   return b && b->kind == BLOCK_TRAIN && b->out->settings.microbatches > 1 && b->out->data.len &&
          s->at.graph == b->out->graph;
+}
+
+/* Metrics of eval ask for all of its values, those of train in micro-batches for extents too. */
+bool samples_asked(const Sema *s) {
+  const RunBlock *b = s->block;
+  return samples_count(s) ||
+         (b && b->kind == BLOCK_EVAL && b->out->data.len && s->at.graph == b->out->graph);
 }
 
 Val val_extent(Sema *s, Val tensor, uint32_t d) {

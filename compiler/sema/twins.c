@@ -158,11 +158,7 @@ static uint32_t level_index(const Method *m) {
 
 /* Extents of a batch in micro-batches depend on which dim holds the samples. */
 static bool same_samples(Sema *s, ValueId a, ValueId b) {
-  if (!samples_count(s)) return true;
-  int x, y;
-  Samples *samples = block_samples(s, s->block);
-  bool known = samples_along(samples, a, &x);
-  return known == samples_along(samples, b, &y) && x == y;
+  return !samples_asked(s) || samples_alike(block_samples(s, s->block), a, b);
 }
 
 /* Constants and variables come from the graph's own tables, where a copy finds its own. */

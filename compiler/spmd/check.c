@@ -10,12 +10,11 @@ static bool check_forward_places(Cutter *c, bool *varies, ValueId loss) {
     const Node *n = graph_node(c->g, id);
     if (!cutter_varies(c, id)) continue;
     if (n->op == OP_ASSIGN) return cutter_assigned(c, n->span);
-    if (!n->nresults || stage_of(&c->map, value_type(c->g, n->first_result)->mesh) != NO_STAGE)
-      continue;
+    if (!n->nresults || c->stage[n->first_result] != NO_STAGE) continue;
     if (n->first_result == loss) return cutter_on_several(c, n->span, value_type(c->g, loss)->mesh);
   }
   for (ValueId v = 1; v < c->g->values.len; v++)
-    if (varies[v] && stage_of(&c->map, value_type(c->g, v)->mesh) == NO_STAGE) varies[v] = false;
+    if (varies[v] && c->stage[v] == NO_STAGE) varies[v] = false;
   return true;
 }
 

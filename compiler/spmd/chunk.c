@@ -23,7 +23,7 @@ bool cutter_per_micro(const Cutter *c, NodeId id) {
 }
 
 static uint32_t stage_of_value(const Cutter *c, ValueId v) {
-  uint32_t s = stage_of(&c->map, value_type(c->g, v)->mesh);
+  uint32_t s = c->stage[v];
   return s == NO_STAGE ? s : c->order[s];
 }
 
@@ -64,6 +64,20 @@ bool cutter_asked(const Program *program, Pipeline *p) {
   return true;
 }
 
+/* Values in a row mostly are on one mesh. */
+static void find_stages(Cutter *c) {
+  c->stage = ARENA_ARRAY(c->scratch, uint32_t, c->g->values.len);
+  const Mesh *mesh = NULL;
+  uint32_t stage = NO_STAGE;
+  for (ValueId v = 1; v < c->g->values.len; v++) {
+    if (value_type(c->g, v)->mesh != mesh) {
+      mesh = value_type(c->g, v)->mesh;
+      stage = stage_of(&c->map, mesh);
+    }
+    c->stage[v] = stage;
+  }
+}
+
 bool cutter_begin(Cutter *c) {
   const ProgramBlock *b = &c->program->block[BLOCK_TRAIN];
   uint32_t nodes = c->g->nodes.len;
@@ -72,6 +86,7 @@ bool cutter_begin(Cutter *c) {
   if (!stages_find(c->scratch, c->program, c->g, c->varies, c->live, &c->map, &fault))
     return cutter_fail(c, c->span, fault,
                        "stages are meshes without a common rank: world.unbind(\"pp\")");
+  find_stages(c);
   c->chunk = ARENA_ARRAY(c->scratch, uint32_t, nodes);
   memset(c->chunk, 0xff, sizeof *c->chunk * nodes);
   c->segment = ARENA_ARRAY(c->scratch, uint32_t, nodes);
@@ -92,11 +107,11 @@ static void order_stages(Cutter *c) {
   for (NodeId id = 1; id < c->g->nodes.len; id++) {
     const Node *node = graph_node(c->g, id);
     if (!cutter_per_micro(c, id) || node->phase != PHASE_FORWARD || !node->nresults) continue;
-    uint32_t to = stage_of(&c->map, value_type(c->g, node->first_result)->mesh), most = 0;
+    uint32_t to = c->stage[node->first_result], most = 0;
     for (uint32_t i = 0; i < node->noperands; i++) {
       ValueId x = node->operands[i];
       if (!c->varies[x]) continue;
-      uint32_t from = stage_of(&c->map, value_type(c->g, x)->mesh), at = level[x];
+      uint32_t from = c->stage[x], at = level[x];
       if (from != to && at < first[from]) first[from] = at;
       at += from != to;
       if (at > most) most = at;

@@ -16,6 +16,7 @@ typedef struct Cutter {
   Span span; /* of the schedule, or of what asks for one */
   const bool *varies, *live;
   StageMap map;
+  uint32_t *stage;   /* per value: of the map */
   uint32_t *order;   /* per stage of the map: its number */
   uint32_t *chunk;   /* per node; UNSET where it has none yet */
   uint32_t *segment; /* per node */

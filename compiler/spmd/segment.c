@@ -27,7 +27,7 @@ static bool check_places(Cut *c) {
                          "it is wanted once per step, but there is one of each micro-batch",
                          "hand out losses and metrics that are means over samples");
     ValueId v = n->nresults ? n->first_result : n->operands[0];
-    if (stage_of(&c->in.map, value_type(c->in.g, v)->mesh) == NO_STAGE)
+    if (c->in.stage[v] == NO_STAGE)
       return cutter_on_several(&c->in, n->span, value_type(c->in.g, v)->mesh);
     if (n->op == OP_ASSIGN &&
         c->in.program->vars.data[node_int(n, ATTR_VAR, 0)].kind != VAR_ACCUMULATOR)

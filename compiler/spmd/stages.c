@@ -31,7 +31,10 @@ static uint64_t *ranks_of(Arena *arena, const Mesh *m, int64_t world) {
 
 static int64_t common(const uint64_t *a, const uint64_t *b, int64_t world) {
   int64_t n = 0;
-  for (int64_t w = 0; w <= world / 64; w++) n += __builtin_popcountll(a[w] & b[w]);
+  for (int64_t w = 0; w <= world / 64; w++) {
+    uint64_t both = a[w] & b[w];
+    if (both) n += __builtin_popcountll(both);
+  }
   return n;
 }
 
