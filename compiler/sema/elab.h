@@ -149,8 +149,9 @@ typedef struct StoreRule {
 
 /* What changes as elaboration descends; saved and restored by value. */
 typedef struct State {
-  Graph *graph;      /* NULL: compile time only */
-  GraphCache *cache; /* of `graph` */
+  Graph *graph;       /* NULL: compile time only */
+  const Graph *types; /* whose values tensors are: also where nothing is added to it */
+  GraphCache *cache;  /* of `graph` */
   uint32_t scope;
   const Mesh *mesh;
   const char *path;           /* of the instance whose code runs, or of what is being built */

@@ -7,6 +7,7 @@
 
 void begin_graph(Sema *s, Graph *g, GraphCache *cache) {
   s->at.graph = g;
+  s->at.types = g;
   s->at.cache = cache;
   s->at.scope = 0;
 }
@@ -229,7 +230,7 @@ bool literal_const(Sema *s, Val v, DType dtype, const Mesh *mesh, Span span, Val
 
 const TensorType *tensor_type(Sema *s, Val v) {
   if (v.kind == VAL_VAR) return &s->program->vars.data[v.as.var].type;
-  return value_type(s->at.graph, v.as.tensor);
+  return value_type(s->at.types, v.as.tensor);
 }
 
 bool as_tensor(Sema *s, Val v, Span span, const char *what, ValueId *out) {

@@ -13,6 +13,7 @@ static void open_region(Sema *s, Region *r, const char *what, const Mesh *mesh) 
     VEC_PUSH(s->arena, &r->inner->scopes, s->at.graph->scopes.data[i]);
   VEC_PUSH(s->arena, &r->stack, 0);
   s->at.graph = r->inner;
+  s->at.types = r->inner;
   s->at.cache = &r->cache;
   s->at.region = r;
   s->at.mesh = mesh;

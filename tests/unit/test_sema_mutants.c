@@ -1,11 +1,13 @@
 /* Damaged programs: whatever the text, elaboration ends with diagnostics and never crashes or
  * hangs. The programs are the golden ones and the standard library, with words removed, doubled,
- * swapped and replaced by others of the same file. */
+ * swapped and replaced by others of the same file. What is copied of an earlier call or instance
+ * (compiler/sema/replay.h) changes neither what is said nor what comes out. */
 #include <check.h>
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/text.h"
 #include "reference/compile.h"
 #include "support/suite.h"
 
@@ -52,6 +54,15 @@ static int split_words(const char *text, Word *words) {
   return n;
 }
 
+/* What is said of the program, and the program where nothing is wrong. */
+static const char *outcome(Compiled *c) {
+  StrBuf sb;
+  strbuf_init(&sb, &c->arena);
+  strbuf_puts(&sb, compile_messages(c));
+  if (!c->sink.errors) program_print(&sb, c->program);
+  return sb.text;
+}
+
 START_TEST(damaged_programs) {
   FILE *in = fopen(files[_i], "rb");
   static char text[1 << 16], damaged[1 << 17];
@@ -76,12 +87,15 @@ START_TEST(damaged_programs) {
       len += words[w].len;
     }
     damaged[len] = 0;
-    Compiled c;
+    Compiled c, each;
     SemaOptions o = {.assume_two = m % 5 == 0, .widen = m % 7 == 0};
     compile_text(&c, damaged, NULL, &o);
     errors += c.sink.errors;
-    compile_messages(&c);
+    o.each_call = true;
+    compile_text(&each, damaged, NULL, &o);
+    ck_assert_str_eq(outcome(&c), outcome(&each));
     compile_free(&c);
+    compile_free(&each);
   }
   ck_assert_uint_gt(errors, MUTANTS / 4); /* the damage is real */
 }
@@ -91,6 +105,10 @@ int main(void) {
   find_files("../golden/check");
   find_files("../golden/syntax");
   find_files("../../stdlib");
+  find_files("../e2e/programs");
+  find_files("../../samples/gpt2");
+  find_files("../../samples/llama");
+  find_files("../../samples/mixtral");
   TCase *t = tcase_create("mutants");
   tcase_set_timeout(t, 60);
   tcase_add_loop_test(t, damaged_programs, 0, nfiles);
