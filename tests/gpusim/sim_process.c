@@ -1,6 +1,7 @@
 /* What a process has of simulated devices: settings, lock, trace, reports, handles. See sim.h. */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,6 +54,9 @@ static SimProcess process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void set_up(void) {
   SimProcess *p = &process;
+  /* Every launch takes some memory and gives it back: not to the system, which would clear it. */
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_MMAP_THRESHOLD, 1 << 28);
   p->ndevices = (int)number("GPUSIM_DEVICES", 8);
   if (p->ndevices > SIM_DEVICES) p->ndevices = SIM_DEVICES;
   p->memory = (size_t)number("GPUSIM_MEMORY", 2147483648.0);
