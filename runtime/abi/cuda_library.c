@@ -64,7 +64,7 @@ static AbiCudaInstance radix(int wide) {
 
 static uint32_t library(const Image *image, const AbiAction *a, const uint32_t *dtype,
                         AbiCudaInstance *out) {
-  int wide = dtype[0] == ABI_F64 || dtype[0] == ABI_I64;
+  int wide = dtype[0] == ABI_F64 || dtype[0] == ABI_I64, narrow;
   switch ((AbiLibrary)a->code) {
   case ABI_LIB_SORT:
   case ABI_LIB_TOPK:
@@ -87,7 +87,8 @@ static uint32_t library(const Image *image, const AbiAction *a, const uint32_t *
     return 1;
   case ABI_LIB_GROUPED_LINEAR:
   case ABI_LIB_GROUPED_LINEAR_WEIGHT:
-    out[0] = instance("grouped", dtype[0], "COUNT", dtype[2]);
+    narrow = dtype[0] == ABI_BF16 || dtype[0] == ABI_F16;
+    out[0] = instance(narrow ? "grouped_mma" : "grouped", dtype[0], "COUNT", dtype[2]);
     return 1;
   case ABI_LIB_ATTENTION:
   case ABI_LIB_ATTENTION_BACKWARD:

@@ -387,6 +387,14 @@ START_TEST(multiplies_by_experts) {
 }
 END_TEST
 
+/* Tensor cores: tiles that are full and not, in k too, moved by 16 bytes and by elements. */
+START_TEST(multiplies_on_tensor_cores) {
+  grouped(ABI_BF16, (Experts){2, 1, 100, 2, 40, 136});
+  grouped(ABI_F16, (Experts){1, 2, 30, 3, 72, 33});
+  grouped(ABI_BF16, (Experts){2, 2, 4, 4, 0, 8});
+}
+END_TEST
+
 START_TEST(multiplies_by_many_experts) {
   grouped(ABI_F32, (Experts){3, 1, 60, 3, 20, 70});
   grouped(ABI_F32, (Experts){1, 4, 5, 7, 3, 2});
@@ -433,6 +441,7 @@ int main(void) {
   tcase_add_test(c, embeds_backward_in_blocks);
   tcase_add_test(c, embedding_tells_a_bad_id);
   tcase_add_loop_test(c, multiplies_by_experts, first, floats);
+  tcase_add_test(c, multiplies_on_tensor_cores);
   tcase_add_test(c, multiplies_by_many_experts);
   tcase_add_test(c, experts_tell_bad_counts);
   suite_add_tcase(s, c);

@@ -24,6 +24,24 @@ static bool is_linear(const CudaCall *c) {
   return c->code == ABI_LIB_GROUPED_LINEAR;
 }
 
+/* The tensor cores' tiles are moved 16 bytes at a time where everything begins at such addresses.
+ */
+static bool is_wide(const CudaDevice *d, const CudaCall *c, const struct GroupedDims *g) {
+  const AbiAction *a = dtm_cuda_action(d, c->action);
+  uint64_t bits = 2 * (uint64_t)(g->in | g->out);
+  for (uint32_t i = 0; i < a->nbuffers; i++) {
+    const AbiBuffer *b = &d->base.image->buffer[a->buffers + i];
+    bits |= d->arena + b->offset;
+    if (b->slots > 1) bits |= b->stride;
+  }
+  return bits % 16 == 0;
+}
+
+/* Rows of one expert that a block takes: by file, as abi_cuda_instances has it. */
+static int64_t tile_of(uint32_t dtype) {
+  return dtype == ABI_BF16 || dtype == ABI_F16 ? TENSOR_TILE : PRODUCT_TILE;
+}
+
 int dtm_cuda_grouped_prepare(CudaDevice *d, CudaCall *c) {
   const char *const names[] = {"grouped_count",
                                "grouped_plan",
@@ -43,7 +61,9 @@ int dtm_cuda_grouped_prepare(CudaDevice *d, CudaCall *c) {
       .first_expert = counts->offset[1],
       .first_block = rows->offset[1],
       .in = x->extent[3],
-      .out = out->extent[3]};
+      .out = out->extent[3],
+      .tile = tile_of(rows->dtype)};
+  g->wide = is_wide(d, c, g);
   if (g->each == 0) g->each = 1;
   dtm_cuda_reserve(d, (size_t)plan_at(g, 0).end);
   return dtm_cuda_kernels(d, c, 0, names, c->kernel);
@@ -68,13 +88,13 @@ static int run_linear(CudaDevice *d, CudaCall *c, Plan *p) {
   CUdeviceptr y = dtm_cuda_tensor(d, c, 3);
   int64_t rows = g->batch * g->blocks * g->places;
   int32_t reverse = c->args[0] != 0;
-  uint32_t most = (uint32_t)(rows / PRODUCT_TILE + g->experts);
+  uint32_t most = (uint32_t)(rows / g->tile + g->experts);
   void *clear[] = {&p->used, &y, g};
   void *multiply[] = {&x, &weight, &y, &p->first, &p->tiles, &p->list, g, &most, &reverse};
   int status = dtm_cuda_enqueue_blocks(d, c, c->kernel[CLEAR], rows, clear);
   if (status || rows == 0) return status;
   return dtm_cuda_enqueue_blocks(d, c, c->kernel[MULTIPLY],
-                                 most * dtm_cuda_ceil_div(g->out, PRODUCT_TILE), multiply);
+                                 most * dtm_cuda_ceil_div(g->out, g->tile), multiply);
 }
 
 static int run_weight(CudaDevice *d, CudaCall *c, Plan *p) {
@@ -83,8 +103,8 @@ static int run_weight(CudaDevice *d, CudaCall *c, Plan *p) {
   CUdeviceptr dweight = dtm_cuda_tensor(d, c, 3);
   void *multiply[] = {&of_y, &x, &dweight, &p->first, &p->list, g};
   return dtm_cuda_enqueue_blocks(d, c, c->kernel[MULTIPLY],
-                                 g->experts * dtm_cuda_ceil_div(g->out, PRODUCT_TILE) *
-                                     dtm_cuda_ceil_div(g->in, PRODUCT_TILE),
+                                 g->experts * dtm_cuda_ceil_div(g->out, g->tile) *
+                                     dtm_cuda_ceil_div(g->in, g->tile),
                                  multiply);
 }
 

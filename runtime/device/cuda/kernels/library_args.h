@@ -17,6 +17,7 @@ enum {
   EMBEDDING_WARPS = LIBRARY_THREADS / 32,
   EMBEDDING_COLUMNS = 128, /* of one warp */
   PRODUCT_TILE = 64,       /* rows, and columns, of one block */
+  TENSOR_TILE = 128,       /* the same where tensor cores multiply */
   SCATTER_DIMS = 8,
   MATMUL_DIMS = 6
 };
@@ -33,6 +34,8 @@ struct GroupedDims {
   int64_t batch, blocks, places, experts;  /* B, R, P, E of this rank's block */
   int64_t each, first_expert, first_block; /* experts of a block; where this rank's begin */
   int64_t in, out;                         /* I, O */
+  int64_t tile;                            /* rows of one expert that a block takes */
+  int32_t wide, zero;                      /* I and O, and all addresses, are of whole 16 bytes */
 };
 
 /* As MatmulShape, the roles of a and b changed where that makes columns of out lie together; the
