@@ -1,6 +1,7 @@
 /* Opening the blob of GPU code, choosing code for a chip, launch sizes: see cuda.h. */
 #include "runtime/abi/cuda.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static int in_range(uint64_t offset, uint64_t count, uint64_t record, uint64_t size) {
@@ -55,6 +56,17 @@ const AbiCudaImage *abi_cuda_image(const AbiCuda *cuda, uint32_t module, uint32_
     if (better) best = m;
   }
   return best;
+}
+
+void abi_cuda_list(const AbiCuda *cuda, uint32_t module, char *text, size_t size) {
+  size_t n = 0;
+  text[0] = 0;
+  for (uint32_t i = 0; i < cuda->header->nimages && n < size; i++) {
+    const AbiCudaImage *m = &cuda->images[i];
+    if (m->module != module) continue;
+    n += (size_t)snprintf(text + n, size - n, "%s%s_%u", n ? ", " : "",
+                          m->format == ABI_CUDA_PTX ? "compute" : "sm", (unsigned)m->arch);
+  }
 }
 
 static int64_t int_of(const int64_t *ints, int32_t which) {

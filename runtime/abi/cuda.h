@@ -96,6 +96,9 @@ const char *abi_cuda_open(const unsigned char *data, size_t size, AbiCuda *cuda)
  * new), else the newest PTX that is not newer than the chip; NULL = there is none. */
 const AbiCudaImage *abi_cuda_image(const AbiCuda *cuda, uint32_t module, uint32_t capability);
 
+/* "sm_80, sm_90, compute_90": what a module was compiled for. */
+void abi_cuda_list(const AbiCuda *cuda, uint32_t module, char *text, size_t size);
+
 /* How a generated kernel is launched: blocks of ABI_CUDA_BLOCK threads. */
 typedef struct AbiCudaLaunch {
   uint32_t grid; /* 0 = there is nothing to do */

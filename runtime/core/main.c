@@ -12,7 +12,8 @@
 #include "state/state.h"
 
 /* What --help and the checks of the command line need to know. */
-static RtProgramInfo describe(const Image *image, RtDataDecl *decls, char *mesh, size_t room) {
+static RtProgramInfo describe(const Image *image, const char *chips, RtDataDecl *decls, char *mesh,
+                              size_t room) {
   const AbiProgram *train = &image->program[ABI_PROGRAM_TRAIN];
   const AbiMesh *world = &image->mesh[image->header->world];
   size_t n = 0;
@@ -29,6 +30,7 @@ static RtProgramInfo describe(const Image *image, RtDataDecl *decls, char *mesh,
   }
   return (RtProgramInfo){.source = abi_text(image, image->header->path),
                          .mesh = mesh,
+                         .chips = *chips ? chips : NULL,
                          .world = (int32_t)world->nranks,
                          .has_train = train->present,
                          .has_eval = image->program[ABI_PROGRAM_EVAL].present,
@@ -133,10 +135,14 @@ int main(int argc, char **argv) {
   Image image;
   const char *wrong = abi_image_open(dtm_image, dtm_image_size, &image);
   if (wrong) return dtm_rt_fail(NULL, RT_INTERNAL, "%s", wrong);
-  char mesh[256] = "";
+  AbiCuda cuda;
+  char mesh[256] = "", chips[256] = "";
+  wrong = dtm_cuda_size ? abi_cuda_open(dtm_cuda, dtm_cuda_size, &cuda) : NULL;
+  if (wrong) return dtm_rt_fail(NULL, RT_INTERNAL, "%s", wrong);
+  if (dtm_cuda_size) abi_cuda_list(&cuda, 0, chips, sizeof chips);
   RtDataDecl *decls = calloc(image.source_count + 1, sizeof *decls);
   if (!decls) return dtm_rt_fail(NULL, RT_DEVICE, "out of memory");
-  RtProgramInfo info = describe(&image, decls, mesh, sizeof mesh);
+  RtProgramInfo info = describe(&image, chips, decls, mesh, sizeof mesh);
   RtOptions options;
   int status = dtm_rt_options_parse(&options, &info, argc, argv, stdout, stderr);
   if (status == RT_OK && (fflush(stdout) != 0 || ferror(stdout)))

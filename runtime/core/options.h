@@ -19,6 +19,7 @@ typedef struct RtDataDecl {
 typedef struct RtProgramInfo {
   const char *source; /* "samples/mlp.dtm" */
   const char *mesh;   /* "dp=2,tp=2"; "" when one rank */
+  const char *chips;  /* "sm_90, compute_90": GPUs that there is code for; NULL: the processor */
   int32_t world;
   bool has_train, has_eval, has_infer;
   int64_t steps, epochs; /* as the train block says; steps 0 = by epochs */

@@ -92,6 +92,10 @@ static void print_usage(FILE *out, const char *binary, const RtProgramInfo *prog
             "It starts its %d ranks itself, or is one of them under torchrun, mpirun or srun.\n",
             (int)program->world);
   }
+  if (program->chips) {
+    fprintf(out, "Each rank takes an NVIDIA GPU for itself; there is code for %s.\n",
+            program->chips);
+  }
   fprintf(out, "Ctrl-C %sstops.\n", program->has_train ? "saves and " : "");
 }
 

@@ -38,21 +38,9 @@ int dtm_cuda_failed(CudaDevice *d, CUresult error, const char *what) {
 /* --- modules ------------------------------------------------------------------------------------
  */
 
-/* "sm_80, sm_90, compute_90": what a module was compiled for. */
-static void list_images(const CudaDevice *d, uint32_t module, char *text, size_t size) {
-  size_t n = 0;
-  text[0] = 0;
-  for (uint32_t i = 0; i < d->code.header->nimages; i++) {
-    const AbiCudaImage *m = &d->code.images[i];
-    if (m->module != module || n >= size) continue;
-    n += (size_t)snprintf(text + n, size - n, "%s%s_%u", n ? ", " : "",
-                          m->format == ABI_CUDA_PTX ? "compute" : "sm", (unsigned)m->arch);
-  }
-}
-
 static int no_code(CudaDevice *d, uint32_t module) {
   char have[256];
-  list_images(d, module, have, sizeof have);
+  abi_cuda_list(&d->code, module, have, sizeof have);
   return dtm_rt_fail(d->base.comm, RT_DEVICE,
                      "this program has no code for GPU %d, %s (sm_%d): it was compiled for %s\n  "
                      "compile it again with --target=cuda:sm_%d",

@@ -62,7 +62,7 @@ static int place_window(CudaDevice *d, Window *w, size_t bytes, int64_t slots) {
 /* Among several ranks a wait may be for a peer that will never come: failures of others are looked
  * for. Signs of life are the watchdog's to give: it knows what the GPU waits for. */
 static int wait_watching(CudaDevice *d, CUevent event, CUresult *error) {
-  enum { SPINS = 1000, NAP_US = 200 };
+  enum { SPINS = 100, NAP_US = 100 };
   for (uint64_t tries = 0;; tries++) {
     *error = d->cu->event_query(event);
     if (*error != CUDA_ERROR_NOT_READY) return 0;
