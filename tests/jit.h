@@ -9,6 +9,10 @@
 
 #include "codegen/codegen.h"
 
+#ifdef DTM_TEST_CUDA
+#include "cuda_jit.h"
+#else
+
 typedef struct Jit {
   void *handle;
   KernelFn *const *kernels;
@@ -53,4 +57,14 @@ static inline Jit jit_load(Arena *arena, Kernel *const *kernels, uint32_t n, con
   return jit;
 }
 
+/* Runs all tasks of a kernel, in `parts` pieces, the last one first. `bytes` are those of its
+ * buffers. */
+static inline void jit_call(const Jit *jit, uint32_t kernel, void *const *bufs, const size_t *bytes,
+                            const int64_t *ints, int64_t tasks, int parts) {
+  (void)bytes;
+  for (int part = parts; part-- > 0;)
+    jit->kernels[kernel](bufs, ints, tasks * part / parts, tasks * (part + 1) / parts);
+}
+
+#endif
 #endif

@@ -121,16 +121,18 @@ static inline void bench_compare(const BenchRun *r, const FValue *v, int64_t pos
 
 /* Runs [0, tasks) in `parts` pieces. */
 static inline void bench_call(const BenchRun *r, const Group *g, const int64_t *syms,
-                              BenchBuffer *buffers, KernelFn *fn, int parts) {
+                              BenchBuffer *buffers, const Jit *jit, int parts) {
   static int64_t step_block[4] = {BENCH_SEED, BENCH_STEP, 0, 0};
   const Kernel *k = r->p->kernels->kernels.data[g->kernel];
   void *bufs[64];
+  size_t bytes[64];
   int64_t ints[128], tasks = syms[g->tasks];
-  for (uint32_t i = 0; i < k->nbufs; i++)
+  for (uint32_t i = 0; i < k->nbufs; i++) {
     bufs[i] = g->bufs[i] ? (void *)buffers[g->bufs[i]].data : step_block;
+    bytes[i] = g->bufs[i] ? buffers[g->bufs[i]].size : sizeof step_block;
+  }
   for (uint32_t i = 0; i < k->nints; i++) ints[i] = syms[g->ints[i]];
-  for (int part = parts; part-- > 0;)
-    fn(bufs, ints, tasks * part / parts, tasks * (part + 1) / parts);
+  jit_call(jit, g->kernel, bufs, bytes, ints, tasks, parts);
 }
 
 static inline void bench_run_position(const BenchRun *r, int64_t pos, const Jit *jit, int parts,
@@ -155,7 +157,7 @@ static inline void bench_run_position(const BenchRun *r, int64_t pos, const Jit 
       for (int64_t e = 0; fv->value && e < syms[fv->elements]; e++)
         abi_store(buf->data, fv->dtype, e, r->want[fv->value][pos].data[e]);
     }
-    bench_call(r, g, syms, buffers, jit->kernels[g->kernel], parts);
+    bench_call(r, g, syms, buffers, jit, parts);
     for (uint32_t o = 0; o < g->noutputs; o++)
       if (p->values.data[g->outputs[o]].value)
         bench_compare(r, &p->values.data[g->outputs[o]], pos, &buffers[g->outputs[o]],
