@@ -1,5 +1,5 @@
-/* For tests: kernels as CUDA C, compiled by NVRTC and run by the PTX interpreter. The same interface
- * as jit.h, which a test includes in its place when DTM_TEST_CUDA is defined. */
+/* For tests: kernels as CUDA C, compiled by NVRTC and run by the PTX interpreter. The same
+ * interface as jit.h, which a test includes in its place when DTM_TEST_CUDA is defined. */
 #ifndef DTM_TESTS_CUDA_JIT_H
 #define DTM_TESTS_CUDA_JIT_H
 
@@ -76,7 +76,8 @@ typedef struct JitBuffer {
   unsigned char *home, *room, *place; /* the caller's; what is to be freed; what the kernel gets */
 } JitBuffer;
 
-/* Memory of the buffer that is exactly as long as it: `shift` elements behind an aligned address. */
+/* Memory of the buffer that is exactly as long as it: `shift` elements behind an aligned address.
+ */
 static inline JitBuffer jit_place(const Jit *jit, const KBuf *b, void *home, size_t bytes,
                                   size_t shift) {
   JitBuffer p = {.home = home, .room = malloc(bytes + 64)};
@@ -119,8 +120,7 @@ static inline void jit_call(const Jit *jit, uint32_t kernel, void *const *bufs, 
   params[n] = (uint64_t)l.group;
   const PtxInfo *info = ptx_function_info(jit->functions[kernel]);
   if (info->nparams != n + 1) jit_fail(jit, kernel, "parameters are missing");
-  PtxLaunch launch = {
-      .grid = {l.grid, 1, 1}, .block = {ABI_CUDA_BLOCK, 1, 1}, .params = params};
+  PtxLaunch launch = {.grid = {l.grid, 1, 1}, .block = {ABI_CUDA_BLOCK, 1, 1}, .params = params};
   PtxFault fault = {0};
   if (!ptx_launch(jit->memory, jit->functions[kernel], &launch, NULL, &fault))
     jit_fail(jit, kernel, fault.text);

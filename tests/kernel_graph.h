@@ -12,7 +12,7 @@
 #include "reference/type_text.h"
 #include "spmd/spmd.h"
 
-enum { BENCH_VARS = 256, BENCH_SEED = 7, BENCH_STEP = 3 };
+enum { BENCH_VARS = 512, BENCH_SEED = 7, BENCH_STEP = 3 };
 
 typedef struct Bench {
   Arena *arena;

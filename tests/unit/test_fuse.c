@@ -3,6 +3,13 @@
 #include "kernel_bench.h"
 #include "support/suite.h"
 
+/* NVRTC takes its time: as CUDA C only what is cut as for a GPU. */
+#ifdef DTM_TEST_CUDA
+enum { ONLY_FINE = 1 };
+#else
+enum { ONLY_FINE = 0 };
+#endif
+
 static Arena arena;
 static Mesh one, two, six;
 static KernelSet kernels;
@@ -298,6 +305,26 @@ static void build_vocab_parallel(Bench *b) {
   bench_keep(b, bench_2(b, OP_EMBEDDING, few, tiny));
 }
 
+/* Every pointwise operator, on every kind of type it takes. */
+static void build_pointwise(Bench *b) {
+  static const char *const types[] = {"f32[77]", "f64[77]", "bf16[77]", "i32[77]", "i16[77]"};
+  for (int t = 0; t < 5; t++) {
+    bool is_float = t < 3;
+    ValueId x = bench_var(b, types[t], is_float ? -2 : 0, is_float ? 2 : 9);
+    ValueId y = bench_var(b, types[t], is_float ? -2 : 1, is_float ? 2 : 5);
+    ValueId z = bench_var(b, types[t], is_float ? -1 : 0, is_float ? 1 : 7);
+    const ValueId of[] = {x, y, z};
+    for (Op op = OP_NONE + 1; op < OP_COUNT; op++) {
+      const OpInfo *info = op_info(op);
+      bool takes = info->types == TR_NUMBER || info->types == TR_COMPARE ||
+                   (is_float ? info->types == TR_FLOAT || info->types == TR_TEST
+                             : info->types == TR_INTEGER);
+      if (info->cls == CLASS_POINTWISE && takes)
+        bench_keep(b, bench_op(b, op, of, info->min_operands, NULL, 0));
+    }
+  }
+}
+
 static const Case cases[] = {
     {"chain", build_chain, &one, 1},
     {"softmax", build_softmax, &one, 8},
@@ -314,6 +341,7 @@ static const Case cases[] = {
     {"long sums", build_long_sums, &one, 0},
     {"long sums in shards", build_long_sums_sharded, &six, 0},
     {"integers", build_integers, &one, 0},
+    {"pointwise", build_pointwise, &one, 0},
     {"bool", build_bool, &one, 0},
     {"casts", build_casts, &one, 0},
     {"movement", build_movement, &one, 0},
@@ -389,11 +417,11 @@ int main(void) {
   for (int i = 0; i < NCASES; i++) {
     Bench *b = bench_new(&arena, cases[i].name, cases[i].mesh);
     cases[i].build(b);
-    fused[i] = bench_prepare(b, &kernels, true, NULL);
+    if (!ONLY_FINE) fused[i] = bench_prepare(b, &kernels, true, NULL);
     fine[i] = bench_prepare(b, &kernels, true, &fuse_grain_cuda);
-    plain[i] = bench_prepare(b, &kernels, false, NULL);
+    if (!ONLY_FINE) plain[i] = bench_prepare(b, &kernels, false, NULL);
   }
-  if (getenv("DTM_TEST_VERBOSE")) {
+  if (getenv("DTM_TEST_VERBOSE") && !ONLY_FINE) {
     StrBuf text;
     strbuf_init(&text, &arena);
     for (int i = 0; i < NCASES; i++) {
@@ -409,11 +437,13 @@ int main(void) {
   Suite *suite = suite_create("fuse");
   TCase *t = tcase_create("kernels");
   tcase_set_timeout(t, 60);
-  tcase_add_loop_test(t, test_fused, 0, NCASES);
-  tcase_add_loop_test(t, test_plain, 0, NCASES);
   tcase_add_loop_test(t, test_fine, 0, NCASES);
-  tcase_add_loop_test(t, test_structure, 0, NCASES);
-  tcase_add_test(t, test_long_tasks);
+  if (!ONLY_FINE) {
+    tcase_add_loop_test(t, test_fused, 0, NCASES);
+    tcase_add_loop_test(t, test_plain, 0, NCASES);
+    tcase_add_loop_test(t, test_structure, 0, NCASES);
+    tcase_add_test(t, test_long_tasks);
+  }
   suite_add_tcase(suite, t);
   int failed = suite_run(suite);
   arena_free(&arena);

@@ -50,7 +50,7 @@ static bool is_nan_bits(DType t, uint32_t bits) {
 }
 
 /* Every value of the narrow type widens exactly. */
-static void check_decode(DType t, KernelFn *fn) {
+static void check_decode(DType t, const Jit *jit, uint32_t kernel) {
   static unsigned char in[65536 * 2];
   static float out[65536];
   int64_t n = dtype_bytes(t) == 2 ? 65536 : 256;
@@ -60,7 +60,8 @@ static void check_decode(DType t, KernelFn *fn) {
     else
       memcpy(in + 2 * i, &(uint16_t){(uint16_t)i}, 2);
   }
-  fn((void *[]){in, out}, &n, 0, 1);
+  const size_t bytes[] = {(size_t)n * dtype_bytes(t), (size_t)n * sizeof *out};
+  jit_call(jit, kernel, (void *[]){in, out}, bytes, &n, 1, 1);
   for (int64_t i = 0; i < n; i++) {
     double want = abi_load(in, (uint32_t)t, i);
     ck_assert_msg((isnan(want) && isnan(out[i])) || (double)out[i] == want,
@@ -70,7 +71,7 @@ static void check_decode(DType t, KernelFn *fn) {
 }
 
 /* Samples of all f32: every exponent, ties, neighbours of ties, specials. */
-static void check_encode(DType t, KernelFn *fn) {
+static void check_encode(DType t, const Jit *jit, uint32_t kernel) {
   enum { N = 1 << 17 };
   static float in[N];
   static unsigned char out[N * 2];
@@ -83,7 +84,8 @@ static void check_encode(DType t, KernelFn *fn) {
     memcpy(&in[i], &u, 4);
   }
   int64_t n = N;
-  fn((void *[]){in, out}, &n, 0, 1);
+  const size_t bytes[] = {sizeof in, N * dtype_bytes(t)};
+  jit_call(jit, kernel, (void *[]){in, out}, bytes, &n, 1, 1);
   for (int64_t i = 0; i < N; i++) {
     uint32_t want = encode(t, in[i]), got = out[i];
     if (dtype_bytes(t) == 2) got = (uint32_t)(out[2 * i] | out[2 * i + 1] << 8);
@@ -100,8 +102,8 @@ START_TEST(test_conversions) {
   }
   Jit jit = jit_load(&arena, k, 2 * NARROW, "native");
   for (int i = 0; i < NARROW; i++) {
-    check_decode(narrow[i], jit.kernels[2 * i]);
-    check_encode(narrow[i], jit.kernels[2 * i + 1]);
+    check_decode(narrow[i], &jit, 2 * (uint32_t)i);
+    check_encode(narrow[i], &jit, 2 * (uint32_t)i + 1);
   }
 }
 END_TEST
@@ -113,7 +115,7 @@ START_TEST(test_f64_rounds_once) {
   double in[4] = {1 + 0x1p-8 + 0x1p-40, 1 + 0x1p-8 - 0x1p-40, 1 + 0x1p-8, 1 + 3 * 0x1p-8};
   uint16_t out[4];
   int64_t n = 4;
-  jit.kernels[0]((void *[]){in, out}, &n, 0, 1);
+  jit_call(&jit, 0, (void *[]){in, out}, (const size_t[]){sizeof in, sizeof out}, &n, 1, 1);
   ck_assert_uint_eq(out[0], 0x3f81);
   ck_assert_uint_eq(out[1], 0x3f80);
   ck_assert_uint_eq(out[2], 0x3f80);
@@ -142,8 +144,9 @@ START_TEST(test_random_bits) {
   int64_t block[4] = {0x0123456789abcdef, 77, 0, 0}, ints[3] = {N, 0xfffffe00, instance};
   static float uniform[N];
   static double normal[N];
-  jit.kernels[0]((void *[]){block, uniform}, ints, 0, 1);
-  jit.kernels[1]((void *[]){block, normal}, ints, 0, 1);
+  const size_t bytes[] = {sizeof block, sizeof uniform, sizeof block, sizeof normal};
+  jit_call(&jit, 0, (void *[]){block, uniform}, bytes, ints, 1, 1);
+  jit_call(&jit, 1, (void *[]){block, normal}, bytes + 2, ints, 1, 1);
   for (int i = 0; i < N; i++) {
     uint64_t seed = (uint64_t)block[0], step = (uint64_t)block[1], at = (uint64_t)(ints[1] + i);
     ck_assert(uniform[i] == philox_uniform(seed, (uint64_t)instance, step, at));
@@ -187,12 +190,12 @@ typedef struct Chunked {
   double total[CHUNKS];
 } Chunked;
 
-static void run_chunked(KernelFn *fn, float *x, Chunked *out, int64_t piece) {
+static void run_chunked(const Jit *jit, float *x, Chunked *out, int parts) {
   int64_t ints[4] = {ROWS, COLS, CHUNK, CHUNKS};
+  const size_t bytes[] = {sizeof(float) * ROWS * COLS, sizeof out->y, sizeof out->columns,
+                          sizeof out->total};
   memset(out, 0x5a, sizeof *out);
-  for (int64_t t = 0; t < CHUNKS; t += piece)
-    fn((void *[]){x, out->y, out->columns, out->total}, ints, t,
-       t + piece < CHUNKS ? t + piece : CHUNKS);
+  jit_call(jit, 0, (void *[]){x, out->y, out->columns, out->total}, bytes, ints, CHUNKS, parts);
 }
 
 START_TEST(test_splits_and_levels) {
@@ -204,9 +207,9 @@ START_TEST(test_splits_and_levels) {
     Kernel *k = chunked_kernel();
     if (level == 3 && !__builtin_cpu_supports("avx2")) continue;
     Jit jit = jit_load(&arena, &k, 1, levels[level]);
-    run_chunked(jit.kernels[0], x, &whole, CHUNKS);
-    for (int64_t piece = 1; piece < 4; piece++) {
-      run_chunked(jit.kernels[0], x, &split, piece);
+    run_chunked(&jit, x, &whole, 1);
+    for (int parts = 2; parts <= CHUNKS; parts += 3) {
+      run_chunked(&jit, x, &split, parts);
       ck_assert(memcmp(&whole, &split, sizeof whole) == 0);
     }
     double total = 0, want = 0, first = 0;
@@ -269,12 +272,14 @@ typedef struct Lanes {
   unsigned char past[8]; /* never written */
 } Lanes;
 
-static void run_lanes(KernelFn *fn, float *x, int64_t width, Lanes *out, int64_t piece) {
+static void run_lanes(const Jit *jit, float *x, int64_t width, Lanes *out, bool split) {
   int64_t ints[4] = {PILES, DEEP, width, DEEP * width};
   int64_t tasks = PILES * ((width + STRIP - 1) / STRIP);
+  size_t cells = (size_t)(PILES * width), all = sizeof(float) * DEEP * cells;
+  const size_t bytes[] = {all, all, sizeof(int64_t) * cells, sizeof(float) * cells};
   memset(out, 0x5a, sizeof *out);
-  for (int64_t t = 0; t < tasks; t += piece)
-    fn((void *[]){x, out->y, out->at, out->best}, ints, t, t + piece < tasks ? t + piece : tasks);
+  jit_call(jit, 0, (void *[]){x, out->y, out->at, out->best}, bytes, ints, tasks,
+           split ? (int)tasks : 1);
 }
 
 static void check_column(const float *x, const Lanes *got, int64_t width, int64_t pile,
@@ -306,10 +311,10 @@ START_TEST(test_lanes) {
     for (int64_t width = 1; width <= WIDE; width++) {
       for (int i = 0; i < PILES * DEEP * WIDE; i++) x[i] = (float)((i * 7919) % 1000) * 0.004f - 2;
       x[DEEP * width - 1] = NAN; /* the last of a column: its first element stays a number */
-      run_lanes(jit.kernels[0], x, width, &whole, PILES * WIDE);
+      run_lanes(&jit, x, width, &whole, false);
       for (int64_t pile = 0; pile < PILES; pile++)
         for (int64_t c = 0; c < width; c++) check_column(x, &whole, width, pile, c);
-      run_lanes(jit.kernels[0], x, width, &split, 1);
+      run_lanes(&jit, x, width, &split, true);
       ck_assert(memcmp(&whole, &split, sizeof whole) == 0);
       ck_assert(memcmp(whole.y + PILES * DEEP * width, whole.past, sizeof whole.past) == 0);
       ck_assert(memcmp(whole.at + PILES * width, whole.past, sizeof whole.past) == 0);

@@ -24,7 +24,9 @@ static void prepare(Bench *b, uint32_t count, bool lanes) {
   if (nruns == MOST_RUNS) abort();
   Prepared *p = &runs[nruns++];
   p->fused = bench_prepare(b, &kernels, true, NULL);
+#ifndef DTM_TEST_CUDA
   p->plain = bench_prepare(b, &kernels, false, NULL);
+#endif
   p->kernels = count;
   p->lanes = lanes;
 }
@@ -224,7 +226,9 @@ static void add_large(void) {
 
 START_TEST(test_values) {
   bench_run(&runs[_i].fused, &jit);
+#ifndef DTM_TEST_CUDA
   bench_run(&runs[_i].plain, &jit);
+#endif
 }
 END_TEST
 
