@@ -248,6 +248,13 @@ static uint64_t hash(const BlasProduct *p) {
   return h;
 }
 
+/* What GPUSIM_BLAS takes away: "plain" everything behind the product, "none" all. */
+static bool is_lacking(const BlasProduct *p) {
+  const char *lacks = getenv("GPUSIM_BLAS");
+  return lacks && (strcmp(lacks, "none") == 0 ||
+                   (strcmp(lacks, "plain") == 0 && p->epilogue != LT_EPILOGUE_DEFAULT));
+}
+
 /* One algorithm. The workspace that it asks for depends on sizes, to be none or all of what is
  * offered. */
 LtStatus cublasLtMatmulAlgoGetHeuristic(LtContext *context, LtMatmulDesc *d, LtMatrixLayout *la,
@@ -261,6 +268,7 @@ LtStatus cublasLtMatmulAlgoGetHeuristic(LtContext *context, LtMatmulDesc *d, LtM
       asked < 1 || !found || !count)
     return leave(refuse(LT_INVALID_VALUE, "a search without what it needs"));
   LtStatus status = describe(&p, d, la, lb, lc, ld);
+  if (!status && is_lacking(&p)) status = LT_NOT_SUPPORTED;
   if (status) return leave(status);
   const BlasMatrix *matrix[] = {&p.a, &p.b, &p.c, &p.d};
   uint64_t alignment = 0;

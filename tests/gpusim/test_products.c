@@ -3,6 +3,7 @@
  * small and whole, so that sums are exact in any order. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "gpusim/one_action.h"
@@ -247,6 +248,25 @@ START_TEST(what_the_library_does_not_take) {
 }
 END_TEST
 
+/* Without epilogues, and without any algorithm, our kernels do the rest, or all. */
+START_TEST(what_a_library_may_lack) {
+  static const char *const lacks[] = {"plain", "none"};
+  for (int i = 0; i < 2; i++)
+    for (uint32_t dtype = ABI_F64; dtype <= ABI_F16; dtype++) {
+      Case p = plain(dtype, 5, 16, 7);
+      setenv("GPUSIM_BLAS", lacks[i], 1);
+      p.bias = 1;
+      run(p);
+      p.addend = 1;
+      p.in_place = true;
+      run(p);
+      p.activation = ABI_ACT_GELU_TANH;
+      run(p);
+      unsetenv("GPUSIM_BLAS");
+    }
+}
+END_TEST
+
 int main(void) {
   const char *reason = NULL;
   if (!one_action_possible(&reason)) return suite_skip(reason);
@@ -258,6 +278,7 @@ int main(void) {
   tcase_add_test(c, batches);
   tcase_add_test(c, odd_extents);
   tcase_add_test(c, what_the_library_does_not_take);
+  tcase_add_test(c, what_a_library_may_lack);
   suite_add_tcase(s, c);
   return suite_run_unforked(s);
 }
