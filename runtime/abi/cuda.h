@@ -127,14 +127,19 @@ typedef struct AbiCudaInstance {
 uint32_t abi_cuda_instances(const Image *image, const AbiAction *action,
                             AbiCudaInstance out[ABI_CUDA_MAX_INSTANCES]);
 
-/* Attention: the class of head dims, what width and features are padded to on tensor cores; 0 where
- * they or the element type do not suit these. The same on all ranks. */
-uint32_t abi_cuda_attention_head(const Image *image, const AbiAction *action);
-/* That of one block. */
+/* What tells the instances of attention apart; the same on all ranks. */
+typedef struct AbiCudaAttention {
+  uint32_t dtype;
+  uint32_t head; /* class of head dims: what width and features are padded to on tensor cores; 0
+                    where they or the element type do not suit these */
+  int few;       /* without tensor cores: there are few queries or keys */
+  int backward;
+} AbiCudaAttention;
+AbiCudaAttention abi_cuda_attention(const Image *image, const AbiAction *action);
+AbiCudaInstance abi_cuda_attention_instance(const AbiCudaAttention *a);
+/* Of whole tensors: `head` and `few`. */
 uint32_t abi_cuda_attention_class(uint32_t dtype, int64_t width, int64_t features);
-/* The instance of an element type and class. */
-void abi_cuda_attention_name(uint32_t dtype, uint32_t head, AbiCudaInstance *out);
-AbiCudaInstance abi_cuda_attention_instance(const Image *image, const AbiAction *action);
+int abi_cuda_attention_few(int64_t queries, int64_t keys);
 
 /* An AbiDType as dtm.cuh calls it: "dtm_bf16". */
 const char *abi_cuda_element(uint32_t dtype);

@@ -4,7 +4,7 @@
 #include "runtime/abi/cuda.h"
 
 /* Rows begin at multiples of 16 bytes where extents are multiples of this. */
-enum { CHUNK = 8 };
+enum { CHUNK = 8, FEW = 32 };
 
 static const uint32_t classes[] = {32, 64, 96, 128, 192, 256};
 
@@ -29,30 +29,34 @@ static const AbiType *operand(const Image *image, const AbiAction *action, uint3
   return &image->type[image->buffer[action->buffers + i].type];
 }
 
-uint32_t abi_cuda_attention_head(const Image *image, const AbiAction *action) {
-  uint32_t first = action->code == ABI_LIB_ATTENTION_BACKWARD; /* q, then k and v */
-  const AbiType *q = operand(image, action, first), *v = operand(image, action, first + 2);
-  if (is_cut(image, v, v->rank - 1)) return 0; /* blocks may have any size */
-  return abi_cuda_attention_class(q->dtype, q->shape[q->rank - 1], v->shape[v->rank - 1]);
+int abi_cuda_attention_few(int64_t queries, int64_t keys) {
+  return queries <= FEW || keys <= FEW;
 }
 
-void abi_cuda_attention_name(uint32_t dtype, uint32_t head, AbiCudaInstance *out) {
-  const char *name = abi_dtype_name(dtype);
-  out->file = head ? "attention_mma" : "attention";
-  if (head) {
-    snprintf(out->suffix, sizeof out->suffix, "_%s_%u", name, (unsigned)head);
-    snprintf(out->defines, sizeof out->defines, "-DATTENTION_F16=%d -DHEAD=%u", dtype == ABI_F16,
-             (unsigned)head);
+AbiCudaAttention abi_cuda_attention(const Image *image, const AbiAction *action) {
+  int backward = action->code == ABI_LIB_ATTENTION_BACKWARD;
+  const AbiType *q = operand(image, action, backward ? 1 : 0),
+                *k = operand(image, action, backward ? 2 : 1),
+                *v = operand(image, action, backward ? 3 : 2);
+  uint32_t last = q->rank - 1;
+  AbiCudaAttention a = {.dtype = q->dtype, .backward = backward};
+  if (!is_cut(image, v, last)) /* blocks may have any size */
+    a.head = abi_cuda_attention_class(q->dtype, q->shape[last], v->shape[last]);
+  a.few = !a.head && abi_cuda_attention_few(q->shape[last - 1], k->shape[last - 1]);
+  return a;
+}
+
+AbiCudaInstance abi_cuda_attention_instance(const AbiCudaAttention *a) {
+  AbiCudaInstance i = {.file = a->head ? "attention_mma" : "attention"};
+  const char *name = abi_dtype_name(a->dtype), *end = a->backward ? "_backward" : "";
+  if (a->head) {
+    snprintf(i.suffix, sizeof i.suffix, "_%s_%u%s", name, (unsigned)a->head, end);
+    snprintf(i.defines, sizeof i.defines, "-DATTENTION_F16=%d -DHEAD=%u -DBACKWARD=%d",
+             a->dtype == ABI_F16, (unsigned)a->head, a->backward);
   } else {
-    snprintf(out->suffix, sizeof out->suffix, "_%s", name);
-    snprintf(out->defines, sizeof out->defines, "-DELEMENT=%s", abi_cuda_element(dtype));
+    snprintf(i.suffix, sizeof i.suffix, "_%s%s%s", name, a->few ? "_few" : "", end);
+    snprintf(i.defines, sizeof i.defines, "-DELEMENT=%s -DEACH=%d -DBACKWARD=%d",
+             abi_cuda_element(a->dtype), a->few ? 1 : 4, a->backward);
   }
-}
-
-AbiCudaInstance abi_cuda_attention_instance(const Image *image, const AbiAction *action) {
-  uint32_t first = action->code == ABI_LIB_ATTENTION_BACKWARD;
-  AbiCudaInstance i = {0};
-  abi_cuda_attention_name(operand(image, action, first)->dtype,
-                          abi_cuda_attention_head(image, action), &i);
   return i;
 }

@@ -65,6 +65,7 @@ static AbiCudaInstance radix(int wide) {
 static uint32_t library(const Image *image, const AbiAction *a, const uint32_t *dtype,
                         AbiCudaInstance *out) {
   int wide = dtype[0] == ABI_F64 || dtype[0] == ABI_I64, narrow;
+  AbiCudaAttention attention;
   switch ((AbiLibrary)a->code) {
   case ABI_LIB_SORT:
   case ABI_LIB_TOPK:
@@ -92,7 +93,8 @@ static uint32_t library(const Image *image, const AbiAction *a, const uint32_t *
     return 1;
   case ABI_LIB_ATTENTION:
   case ABI_LIB_ATTENTION_BACKWARD:
-    out[0] = abi_cuda_attention_instance(image, a);
+    attention = abi_cuda_attention(image, a);
+    out[0] = abi_cuda_attention_instance(&attention);
     return 1;
   case ABI_LIB_NONE:
   case ABI_LIB_COUNT:

@@ -21,8 +21,8 @@ static int allow_shared(CudaDevice *d, CUfunction function, uint32_t bytes) {
   return error ? dtm_cuda_failed(d, error, "give attention its shared memory") : 0;
 }
 
-static int find_functions(CudaDevice *d, const AbiAction *a, State *s) {
-  AbiCudaInstance instance = abi_cuda_attention_instance(d->base.image, a);
+static int find_functions(CudaDevice *d, State *s) {
+  AbiCudaInstance instance = abi_cuda_attention_instance(&s->plan.which);
   for (uint32_t i = 0; i < s->plan.nlaunches; i++) {
     char name[96];
     snprintf(name, sizeof name, "%s%s", s->plan.launch[i].kernel, instance.suffix);
@@ -40,16 +40,16 @@ int dtm_cuda_attention_prepare(CudaDevice *d, uint32_t action, void **state) {
   State *s = calloc(1, sizeof *s);
   *state = s;
   if (!s) return dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
-  uint32_t head = abi_cuda_attention_head(d->base.image, a);
+  AbiCudaAttention which = abi_cuda_attention(d->base.image, a);
   for (uint32_t i = 0; i < a->nbuffers; i++) {
     const AbiBuffer *b = &d->base.image->buffer[a->buffers + i];
     t[i] = dtm_device_tensor(&d->base, b, NULL);
-    if (head && (b->offset % VECTOR || b->stride % VECTOR))
+    if (which.head && (b->offset % VECTOR || b->stride % VECTOR))
       return dtm_rt_fail(d->base.comm, RT_INTERNAL, "an operand of attention is not aligned");
   }
-  s->plan = dtm_cuda_attention_plan(a->code, head, t, a->nbuffers, d->base.arg_ints + a->args);
+  s->plan = dtm_cuda_attention_plan(&which, t, a->nbuffers, d->base.arg_ints + a->args);
   if (s->plan.scratch > d->scratch_bytes) d->scratch_bytes = s->plan.scratch;
-  return find_functions(d, a, s);
+  return find_functions(d, s);
 }
 
 int dtm_cuda_attention_run(CudaDevice *d, uint32_t action, void *state) {

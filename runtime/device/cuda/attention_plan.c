@@ -5,7 +5,7 @@
 
 #include "runtime/abi/philox.h"
 
-enum { FEW = 32, WARP = 32, SCRATCH_ALIGN = 256, DELTA_THREADS = 256, MMA_DELTA_ROWS = 16 };
+enum { WARP = 32, SCRATCH_ALIGN = 256, DELTA_THREADS = 256, MMA_DELTA_ROWS = 16 };
 
 /* Of a class of head dims: ATTENTION_CLASSES. */
 typedef struct Class {
@@ -42,7 +42,7 @@ static void plan_class(AttentionPlan *p, const Class *c) {
   int rows = ATTENTION_WARPS * 16;
   size_t row = (size_t)c->head * 2 + 16;
   uint32_t threads = ATTENTION_WARPS * WARP;
-  if (!p->backward) {
+  if (!p->which.backward) {
     int f = rows * c->f_mt;
     add(p, "attention_forward", blocks_of(a->queries, f) * heads, 1, threads,
         row * (size_t)(f + 4 * c->f_keys));
@@ -60,22 +60,21 @@ static void plan_class(AttentionPlan *p, const Class *c) {
 static void plan_plain(AttentionPlan *p, size_t size) {
   const AttentionArgs *a = &p->args;
   uint32_t heads = (uint32_t)(a->batches * a->heads), groups = (uint32_t)(a->batches * a->groups);
-  int few = a->queries <= FEW || a->keys <= FEW, side = few ? ATTENTION_SIDE : 4 * ATTENTION_SIDE;
+  int side = p->which.few ? ATTENTION_SIDE : 4 * ATTENTION_SIDE;
   int columns = ATTENTION_SUMS / (int)size;
   size_t shared = size * 2 * (size_t)side * (size_t)(side + 1);
   uint32_t threads = ATTENTION_SIDE * ATTENTION_SIDE, of_queries = blocks_of(a->queries, side);
   uint32_t features = blocks_of(a->features, columns), width = blocks_of(a->width, columns);
-  if (!p->backward) {
-    add(p, few ? "attention_few_forward" : "attention_forward", of_queries * heads,
-        features ? features : 1, threads, shared); /* there is lse all the same */
+  if (!p->which.backward) {
+    add(p, "attention_forward", of_queries * heads, features ? features : 1, threads,
+        shared); /* there is lse all the same */
     return;
   }
   add(p, "attention_delta", blocks_of((int64_t)heads * a->queries * WARP, DELTA_THREADS), 1,
       DELTA_THREADS, 0);
-  add(p, few ? "attention_few_keys" : "attention_keys", blocks_of(a->keys, side) * groups,
-      width > features ? width : features, threads, shared);
-  add(p, few ? "attention_few_queries" : "attention_queries", of_queries * heads, width, threads,
-      shared);
+  add(p, "attention_keys", blocks_of(a->keys, side) * groups, width > features ? width : features,
+      threads, shared);
+  add(p, "attention_queries", of_queries * heads, width, threads, shared);
 }
 
 static size_t take(AttentionPlan *p, size_t bytes) {
@@ -121,12 +120,13 @@ static AttentionArgs args_of(const LibTensor *q, const LibTensor *k, const LibTe
   return a;
 }
 
-AttentionPlan dtm_cuda_attention_plan(uint32_t code, uint32_t head, const LibTensor *t,
+AttentionPlan dtm_cuda_attention_plan(const AbiCudaAttention *which, const LibTensor *t,
                                       uint32_t ntensors, const int64_t args[6]) {
-  int backward = code == ABI_LIB_ATTENTION_BACKWARD;
+  int backward = which->backward;
+  uint32_t head = which->head;
   const LibTensor *q = &t[backward ? 1 : 0], *k = q + 1, *v = q + 2;
-  size_t size = q->dtype == ABI_F64 ? sizeof(double) : sizeof(float);
-  AttentionPlan p = {.backward = backward,
+  size_t size = which->dtype == ABI_F64 ? sizeof(double) : sizeof(float);
+  AttentionPlan p = {.which = *which,
                      .positions = ntensors > (backward ? 9u : 5u),
                      .args = args_of(q, k, v, args)};
   const AttentionArgs *a = &p.args;
@@ -149,7 +149,8 @@ AttentionArgs dtm_cuda_attention_args(const AttentionPlan *p, void *const *t, vo
                                       const void *step) {
   AttentionArgs a = p->args;
   unsigned char *room = scratch;
-  void *const *q = p->backward ? t + 1 : t, *const *positions = p->backward ? t + 6 : t + 3;
+  void *const *q = p->which.backward ? t + 1 : t, *const *positions =
+                                                      p->which.backward ? t + 6 : t + 3;
   void *const *results = positions + (p->positions ? 2 : 0);
   a.q = q[0];
   a.k = q[1];
@@ -161,7 +162,7 @@ AttentionArgs dtm_cuda_attention_args(const AttentionPlan *p, void *const *t, vo
     a.q_ranges = a.causal ? room + p->q_ranges : NULL;
     a.k_ranges = a.causal ? room + p->k_ranges : NULL;
   }
-  if (!p->backward) {
+  if (!p->which.backward) {
     a.out = results[0];
     a.lse = results[1];
     return a;

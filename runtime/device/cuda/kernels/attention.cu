@@ -1,12 +1,14 @@
 /* Attention on the ordinary cores: f64 and f32 in their own precision, and bf16 and f16, in f32,
  * with head dims that tensor cores do not take (attention_mma.cu). Any width and features.
  *
- *   T  element type, of what is stored
+ *   ELEMENT   type of what is stored
+ *   EACH      4, or 1 where there are few queries or keys
+ *   BACKWARD  1: the kernels of backward, 0: those of forward
  *
  * A block of 16 x 16 threads makes scores of N * 16 x N * 16 elements, N x N per thread: thread (x,
  * y) has rows y, y + 16, .. and columns x, x + 16, .. . The two sides of a product come through
- * shared memory. With N = 4 a thread reads a number for 2 products; N = 1 is for few queries and keys. Columns of the results are cut in parts of COLUMNS, for each of which scores
- * are computed anew.
+ * shared memory; with N = 4 a thread reads a number for 2 products. Columns of the results are cut
+ * in parts of COLUMNS, for each of which scores are computed anew.
  *
  * Every sum is made by one thread in ascending order, so results depend on sizes alone.
  */
@@ -28,9 +30,7 @@ extern __shared__ double shared[];
 
 /* Shared memory: the left side of a product with its sums, or weights, and the right side. Rows are
  * odd numbers apart, so that a column lies in different banks. */
-template <int N> struct Room {
-  Real left[N * SIDE][N * SIDE + 1], right[N * SIDE][N * SIDE + 1];
-};
+template <int N> struct Room { Real left[N * SIDE][N * SIDE + 1], right[N * SIDE][N * SIDE + 1]; };
 
 template <int N> DTM_DEVICE Room<N> &room() {
   return *(Room<N> *)shared;
@@ -138,19 +138,8 @@ template <int N> DTM_DEVICE void clear(Real sums[N][PARTS]) {
     for (int c = 0; c < PARTS; c++) sums[i][c] = 0;
 }
 
-/* Over the 16 threads that hold a row. */
-DTM_DEVICE Real sum_of_row(Real x) {
-  for (int apart = SIDE / 2; apart > 0; apart /= 2) x += __shfl_xor_sync(0xffffffffu, x, apart);
-  return x;
-}
-DTM_DEVICE Real most_of_row(Real x) {
-  for (int apart = SIDE / 2; apart > 0; apart /= 2)
-    x = fmax(x, __shfl_xor_sync(0xffffffffu, x, apart));
-  return x;
-}
-
-/* Of the N x N elements of this thread: a bit for each that a query sees, and for each of these that
- * dropout keeps; bit i * N + j. */
+/* Of the N x N elements of this thread: a bit for each that a query sees, and for each of these
+ * that dropout keeps; bit i * N + j. */
 struct Sight {
   unsigned seen, kept;
 };
@@ -177,8 +166,20 @@ DTM_DEVICE Sight sight_of(const AttentionArgs &a, const Draw &draw, uint64_t num
   return s;
 }
 
+#if !BACKWARD
 /* --- forward ------------------------------------------------------------------------------------
  */
+
+/* Over the 16 threads that hold a row. */
+DTM_DEVICE Real sum_of_row(Real x) {
+  for (int apart = SIDE / 2; apart > 0; apart /= 2) x += __shfl_xor_sync(0xffffffffu, x, apart);
+  return x;
+}
+DTM_DEVICE Real most_of_row(Real x) {
+  for (int apart = SIDE / 2; apart > 0; apart /= 2)
+    x = fmax(x, __shfl_xor_sync(0xffffffffu, x, apart));
+  return x;
+}
 
 template <int N> DTM_DEVICE void forward(const AttentionArgs &a) {
   enum { SIZE = N * SIDE };
@@ -236,6 +237,7 @@ template <int N> DTM_DEVICE void forward(const AttentionArgs &a) {
   write_rows<N>((T *)a.out + t.row * a.features, t.valid, a.features, first_column, out, sum);
 }
 
+#else
 /* --- backward -----------------------------------------------------------------------------------
  */
 
@@ -263,7 +265,8 @@ DTM_DEVICE void harden(const AttentionArgs &a, const Sight &sight, int64_t row, 
     for (int j = 0; j < N; j++) {
       bool seen = sight.seen >> (i * N + j) & 1, kept = sight.kept >> (i * N + j) & 1;
       int64_t at = row + (KEYS ? x_of() + j * SIDE : y_of() + i * SIDE);
-      Real lse = seen ? ((const Real *)a.lse)[at] : 0, delta = seen ? ((const Real *)a.delta)[at] : 0;
+      Real lse = seen ? ((const Real *)a.lse)[at] : 0,
+           delta = seen ? ((const Real *)a.delta)[at] : 0;
       Real p = exp(seen ? score[i][j] * (Real)a.scale - (lse == NOTHING ? 0 : lse) : NOTHING);
       Real keep = kept ? (Real)a.kept : 0;
       score[i][j] = p * keep;
@@ -333,22 +336,20 @@ template <int N> DTM_DEVICE void backward_keys(const AttentionArgs &a) {
   write_rows<N>((T *)a.dv + key_row * a.features, valid, a.features, first_column, dv, one);
 }
 
-/* --- entries: for blocks of more than a few queries or keys, and for those of few ---------------
+#endif
+
+/* --- entries ------------------------------------------------------------------------------------
  */
 
-#define ENTRY(name, function, n)                                                                   \
+#define ENTRY(name, function)                                                                      \
   extern "C" __global__ void __launch_bounds__(THREADS)                                            \
       DTM_ENTRY(name)(const __grid_constant__ AttentionArgs a) {                                   \
-    function<n>(a);                                                                                \
+    function(a);                                                                                   \
   }
-ENTRY(attention_forward, forward, 4)
-ENTRY(attention_keys, backward_keys, 4)
-ENTRY(attention_queries, backward_queries, 4)
-ENTRY(attention_few_forward, forward, 1)
-ENTRY(attention_few_keys, backward_keys, 1)
-ENTRY(attention_few_queries, backward_queries, 1)
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-    DTM_ENTRY(attention_ranges)(const __grid_constant__ AttentionArgs a) {
-  find_ranges(a);
-}
+#if BACKWARD
+ENTRY(attention_keys, backward_keys<EACH>)
+ENTRY(attention_queries, backward_queries<EACH>)
+#else
+ENTRY(attention_forward, forward<EACH>)
+#endif
+ENTRY(attention_ranges, find_ranges)

@@ -24,8 +24,7 @@ DTM_DEVICE int position(const void *given, int64_t first, int i) {
 }
 
 /* Of elements [begin, end) of `n`; begin is a multiple of the granule and below n. */
-DTM_DEVICE Range range_of(const void *ranges, int64_t first, int begin,
-                                                 int end, int n) {
+DTM_DEVICE Range range_of(const void *ranges, int64_t first, int begin, int end, int n) {
   int last = end < n ? end : n;
   if (!ranges) return Range{(int)first + begin, (int)first + last - 1};
   const Range *of = (const Range *)ranges;
@@ -58,8 +57,8 @@ DTM_DEVICE void find_ranges(const AttentionArgs &a) {
 /* --- dropout ------------------------------------------------------------------------------------
  */
 
-/* The number in the whole tensor of element `batch` and head `head` of the block; 0 where nothing is
- * drawn. */
+/* The number in the whole tensor of element `batch` and head `head` of the block; 0 where nothing
+ * is drawn. */
 DTM_DEVICE uint64_t head_number(const AttentionArgs &a, int batch, int head) {
   if (!a.threshold) return 0;
   const AttentionStep *step = (const AttentionStep *)a.step;
@@ -128,8 +127,8 @@ struct Task {
   int64_t row, key_row;          /* of q, lse and delta; of k and v */
 };
 
-/* Task number `at`. Blocks of one head are neighbours, so that they find its keys in the L2 cache; where causality
- * makes the last ones the longest, those begin first. */
+/* Task number `at`. Blocks of one head are neighbours, so that they find its keys in the L2 cache;
+ * where causality makes the last ones the longest, those begin first. */
 DTM_DEVICE Task task_of(const AttentionArgs &a, int size, int at) {
   int blocks = blocks_of(a.queries, size);
   int block = a.causal ? blocks - 1 - at % blocks : at % blocks;

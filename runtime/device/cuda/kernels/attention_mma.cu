@@ -1,16 +1,16 @@
 /* Attention of bf16 and f16 on tensor cores: forward, and backward without atomics.
  *
- * Compiled per element type and class of head dims, with
- *   DTM_ENTRY(attention_x)  the kernel's name for x = forward, delta, keys, queries, ranges
- *   ATTENTION_F16      1: f16, 0: bf16
- *   HEAD               the class: width and features are padded to it with zeros; a multiple of 32
+ *   ATTENTION_F16  1: f16, 0: bf16
+ *   HEAD           class of head dims: width and features are padded to it with zeros
+ *   BACKWARD       1: the kernels of backward, 0: those of forward
  * width and features are multiples of 8 (rows begin at multiples of 16 bytes) and at most HEAD.
  *
  * All products are mma.m16n8k16 with sums in f32. A warp owns MT x 16 rows of the output and holds
- * its sums in registers; what the other operand is made of goes by in shared memory, in two buffers,
- * so that cp.async fills one while the other is read. Scores never leave registers: the sums of a
- * product of 16 x 16 elements lie where the next product wants its left operand. Where the sums run
- * over queries (dk, dv) the *transposed* scores are computed, so that this holds there too.
+ * its sums in registers; what the other operand is made of goes by in shared memory, in two
+ * buffers, so that cp.async fills one while the other is read. Scores never leave registers: the
+ * sums of a product of 16 x 16 elements lie where the next product wants its left operand. Where
+ * the sums run over queries (dk, dv) the *transposed* scores are computed, so that this holds there
+ * too.
  *
  *   forward  block of queries; keys go by:      S = Q K', O = softmax(S) V
  *   keys     block of keys; queries go by:      S' = K Q', dP' = V G', dV += P' G, dK += dS' Q
@@ -35,8 +35,8 @@
 /* Sizes by class. Shared memory stays within the 99 KiB that every chip from sm_80 on has;
  * registers, of which a thread has at most 255, are what decides otherwise: the sums (per thread
  * MT * HEAD / 2 of O and dQ, MT * HEAD / SPLIT of dK and dV) and the scores. With 32 rows a warp
- * reads half as much shared memory per product as with 16. SPLIT 2: two warps have the same rows and
- * each half of the columns of dK and dV. */
+ * reads half as much shared memory per product as with 16. SPLIT 2: two warps have the same rows
+ * and each half of the columns of dK and dV. */
 template <int> struct Sizes;
 #define SIZES(H, FM, FK, KM, KS, KQ, QM, QK)                                                       \
   template <> struct Sizes<H> {                                                                    \
@@ -92,13 +92,6 @@ DTM_DEVICE void copy_chunk(unsigned to, const void *from, bool there) {
                : "memory");
 }
 
-/* The same with 8 bytes. */
-DTM_DEVICE void copy_pair(unsigned to, const void *from, bool there) {
-  int bytes = there ? 8 : 0;
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(bytes)
-               : "memory");
-}
-
 DTM_DEVICE void copies_done() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
@@ -116,8 +109,7 @@ DTM_DEVICE void load_transposed(unsigned r[4], unsigned at) {
 }
 
 /* sums += a [16 x 16] b [16 x 8] */
-DTM_DEVICE void multiply(float sums[4], const unsigned a[4],
-                                                const unsigned b[2]) {
+DTM_DEVICE void multiply(float sums[4], const unsigned a[4], const unsigned b[2]) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE
       ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
@@ -128,25 +120,6 @@ DTM_DEVICE unsigned pack(float low, float high) {
   unsigned both;
   asm("cvt.rn." TYPE "x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
   return both;
-}
-
-/* sum + the products of two pairs, as f32. */
-DTM_DEVICE float inner(unsigned x, unsigned y, float sum) {
-  float a, b, c, d;
-#if ATTENTION_F16
-  asm("{ .reg .f16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
-      : "=f"(a), "=f"(b)
-      : "r"(x));
-  asm("{ .reg .f16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
-      : "=f"(c), "=f"(d)
-      : "r"(y));
-#else
-  a = __uint_as_float(x << 16);
-  b = __uint_as_float(x & 0xffff0000u);
-  c = __uint_as_float(y << 16);
-  d = __uint_as_float(y & 0xffff0000u);
-#endif
-  return sum + a * c + b * d;
 }
 
 /* 2 to the power x; what is below the normal numbers is 0. */
@@ -226,8 +199,7 @@ DTM_DEVICE void scores(float sums[MT][N][4], unsigned left, unsigned right) {
 
 /* sums[m][c] += weights [MT * 16, N * 8] times rows of `right`, C * 8 columns of it. */
 template <int MT, int N, int C>
-DTM_DEVICE void weigh(float sums[MT][C][4], const unsigned weights[MT][N][2],
-                                             unsigned right) {
+DTM_DEVICE void weigh(float sums[MT][C][4], const unsigned weights[MT][N][2], unsigned right) {
 #pragma unroll
   for (int k = 0; k < N; k += 2)
 #pragma unroll
@@ -246,8 +218,8 @@ DTM_DEVICE void weigh(float sums[MT][C][4], const unsigned weights[MT][N][2],
 
 /* Writes the sums of 16 rows, those below `valid`, times two factors: of rows g and g + 8. */
 template <int C>
-DTM_DEVICE void write_rows(void *to, int valid, int width, int first_column,
-                                                  const float sums[C][4], const float by[2]) {
+DTM_DEVICE void write_rows(void *to, int valid, int width, int first_column, const float sums[C][4],
+                           const float by[2]) {
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     int row = (int)lane() / 4 + half * 8;
@@ -264,16 +236,14 @@ DTM_DEVICE void write_rows(void *to, int valid, int width, int first_column,
 }
 
 /* Sums of a product as the left operand of the next. */
-template <int N>
-DTM_DEVICE void pack_all(unsigned to[N][2], const float sums[N][4]) {
+template <int N> DTM_DEVICE void pack_all(unsigned to[N][2], const float sums[N][4]) {
 #pragma unroll
   for (int n = 0; n < N; n++)
 #pragma unroll
     for (int h = 0; h < 2; h++) to[n][h] = pack(sums[n][h * 2], sums[n][h * 2 + 1]);
 }
 
-template <int MT, int C>
-DTM_DEVICE void clear(float sums[MT][C][4]) {
+template <int MT, int C> DTM_DEVICE void clear(float sums[MT][C][4]) {
 #pragma unroll
   for (int m = 0; m < MT; m++)
 #pragma unroll
@@ -296,8 +266,8 @@ DTM_DEVICE int column_of(int n, int e) {
 /* Weights or scores of keys that are not there, or not seen, become `value`. Rows are queries, at
  * these positions. */
 template <int MT, int N>
-DTM_DEVICE void mask_keys(float s[MT][N][4], const AttentionArgs &a,
-                                                 const int at[MT][2], int first_key, float value) {
+DTM_DEVICE void mask_keys(float s[MT][N][4], const AttentionArgs &a, const int at[MT][2],
+                          int first_key, float value) {
 #pragma unroll
   for (int n = 0; n < N; n++)
 #pragma unroll
@@ -385,25 +355,24 @@ DTM_DEVICE void drop(float x[MT][N][4], const unsigned kept[MT], float by) {
 }
 
 /* Whether all queries see all keys of a block that is whole. */
-template <int SIZE>
-DTM_DEVICE bool sees_all(const AttentionArgs &a, Range queries, int block) {
+template <int SIZE> DTM_DEVICE bool sees_all(const AttentionArgs &a, Range queries, int block) {
   if ((block + 1) * SIZE > a.keys) return false;
   if (!a.causal) return true;
   return range_of(a.k_ranges, a.first_key, block * SIZE, (block + 1) * SIZE, a.keys).most <=
          queries.least;
 }
 
-template <int SIZE>
-DTM_DEVICE bool seen_by_all(const AttentionArgs &a, Range keys, int first) {
+template <int SIZE> DTM_DEVICE bool seen_by_all(const AttentionArgs &a, Range keys, int first) {
   if (first + SIZE > a.queries) return false;
   if (!a.causal) return true;
   return keys.most <= range_of(a.q_ranges, a.first_query, first, first + SIZE, a.queries).least;
 }
 
+extern __shared__ uint4 shared[];
+
+#if !BACKWARD
 /* --- forward ------------------------------------------------------------------------------------
  */
-
-extern __shared__ uint4 shared[];
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
     DTM_ENTRY(attention_forward)(const __grid_constant__ AttentionArgs a) {
@@ -528,6 +497,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
   }
 }
 
+#else
 /* --- backward -----------------------------------------------------------------------------------
  */
 
@@ -536,6 +506,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
 struct Pair {
   float shift, delta;
 };
+
+/* sum + the products of two pairs, as f32. */
+DTM_DEVICE float inner(unsigned x, unsigned y, float sum) {
+  float a, b, c, d;
+#if ATTENTION_F16
+  asm("{ .reg .f16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+      : "=f"(a), "=f"(b)
+      : "r"(x));
+  asm("{ .reg .f16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+      : "=f"(c), "=f"(d)
+      : "r"(y));
+#else
+  a = __uint_as_float(x << 16);
+  b = __uint_as_float(x & 0xffff0000u);
+  c = __uint_as_float(y << 16);
+  d = __uint_as_float(y & 0xffff0000u);
+#endif
+  return sum + a * c + b * d;
+}
 
 /* Fills a.delta with pairs: 8 lanes a row. */
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -646,9 +635,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
   }
 }
 
+/* 8 bytes to shared memory; zeros where `there` is not set. */
+DTM_DEVICE void copy_pair(unsigned to, const void *from, bool there) {
+  int bytes = there ? 8 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(bytes)
+               : "memory");
+}
+
 /* Begins to copy a block of q and g of one head. The room between rows of q holds their pairs. */
-DTM_DEVICE void copy_queries(const AttentionArgs &a, unsigned q, unsigned g,
-                                                    int batch, Place at) {
+DTM_DEVICE void copy_queries(const AttentionArgs &a, unsigned q, unsigned g, int batch, Place at) {
   int first = at.block * K_QUERIES, valid = a.queries - first;
   int64_t row = ((int64_t)batch * a.heads + at.head) * a.queries + first;
   copy_rows<K_QUERIES, K_THREADS>(q, (const char *)a.q + row * a.width * 2, valid, a.width);
@@ -728,8 +723,8 @@ extern "C" __global__ void __launch_bounds__(K_THREADS, 2 / K_SPLIT)
       for (int n = 0; n < N; n++)
 #pragma unroll
         for (int e = 0; e < 4; e++)
-          ds[m][n][e] = s[m][n][e] *
-                        (ds[m][n][e] - pairs[column_of(n, e) * (ROW / sizeof(Pair))].delta);
+          ds[m][n][e] =
+              s[m][n][e] * (ds[m][n][e] - pairs[column_of(n, e) * (ROW / sizeof(Pair))].delta);
       pack_all<N>(pds[m], ds[m]);
     }
     if (a.threshold) drop<MT, N>(s, kept, (float)a.kept);
@@ -749,6 +744,8 @@ extern "C" __global__ void __launch_bounds__(K_THREADS, 2 / K_SPLIT)
                   first_column, dv[m], one);
   }
 }
+
+#endif
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     DTM_ENTRY(attention_ranges)(const __grid_constant__ AttentionArgs a) {
