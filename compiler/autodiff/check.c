@@ -10,8 +10,9 @@
 #include "autodiff/step.h"
 
 typedef struct Check {
-  Grad d;     /* over the graph of the program: which values are active */
-  IdMap seen; /* hash of a node and its types -> whether it has gradients */
+  Grad d;         /* over the graph of the program: which values are active */
+  uint64_t *type; /* per value: hash of its type and of the constant it is; 0 = not made yet */
+  IdMap seen;     /* hash of a node and its types -> whether it has gradients */
 } Check;
 
 /* Of a mesh only its dims count. */
@@ -23,31 +24,40 @@ static uint64_t hash_type(PlanCache *plans, const TensorType *t, uint64_t h) {
   return hash_bytes(&t->layout, sizeof t->layout, h);
 }
 
-/* Equal for nodes that have equal gradients. */
+static uint64_t hash_value(const Check *c, ValueId v) {
+  if (c->type[v]) return c->type[v];
+  struct {
+    double value;
+    uint64_t constant, active;
+  } about = {0, 0, c->d.active[v]};
+  about.constant = value_const(c->d.g, v, &about.value);
+  uint64_t h = hash_bytes(&about, sizeof about, 1);
+  return c->type[v] = hash_type(c->d.plans, value_type(c->d.g, v), h) | 1;
+}
+
+/* Equal for nodes that have equal gradients: all random masks of one kind have. */
 static uint64_t hash_node(const Check *c, const Node *n) {
   const Graph *g = c->d.g;
   uint64_t h = hash_bytes(&n->op, sizeof n->op, n->nattrs);
   for (uint32_t i = 0; i < n->nattrs; i++) {
     bool typed = attr_kind(n->attrs[i].key) == ATTR_KIND_TYPE;
+    if (n->attrs[i].key == ATTR_INSTANCE) continue;
     h = typed ? hash_type(c->d.plans, n->attrs[i].as.type, h) : attrs_hash(&n->attrs[i], 1, h);
   }
   for (uint32_t i = 0; i < n->noperands; i++) {
     ValueId v = n->operands[i];
-    double value = 0;
     uint32_t same = 0; /* an operand that stands twice is one value */
     while (n->operands[same] != v) same++;
     struct {
-      double value;
-      uint32_t constant, active, same, moves;
-    } about = {0, value_const(g, v, &value), c->d.active[v], same, false};
+      uint64_t value, before;
+      uint32_t same, moves;
+    } about = {hash_value(c, v), h, same, false};
     about.moves = n->nresults && value_type(g, v)->mesh != value_type(g, n->first_result)->mesh;
-    about.value = value;
-    h = hash_type(c->d.plans, value_type(g, v), hash_bytes(&about, sizeof about, h));
+    h = hash_bytes(&about, sizeof about, i);
   }
   for (uint32_t r = 0; r < n->nresults; r++) {
-    bool active = c->d.active[node_result(n, r)];
-    h = hash_type(c->d.plans, value_type(g, node_result(n, r)),
-                  hash_bytes(&active, sizeof active, h));
+    uint64_t pair[] = {hash_value(c, node_result(n, r)), h};
+    h = hash_bytes(pair, sizeof pair, r);
   }
   return h;
 }
@@ -125,6 +135,7 @@ bool autodiff_check(const Program *program, PlanCache *plans, DiagSink *sink) {
   c.d.end = g->nodes.len;
   c.d.end_value = g->values.len;
   c.d.active = ARENA_ARRAY(&scratch, bool, c.d.end_value);
+  c.type = ARENA_ARRAY(&scratch, uint64_t, c.d.end_value);
   ValueId *params = ARENA_ARRAY(&scratch, ValueId, c.d.end_value);
   for (NodeId id = 1; id < c.d.end; id++) {
     const Node *n = graph_node(g, id);

@@ -8,8 +8,6 @@
 
 #include "sema/replay.h"
 
-enum { MAX_PATHS = 4000 /* instances and variables, among which paths are sought */ };
-
 static Mark mark_of(const Sema *s) {
   const Graph *g = s->at.graph;
   return (Mark){g->nodes.len, g->values.len, g->scopes.len, s->at.cache->draws.len};
@@ -41,6 +39,7 @@ typedef struct Outer {
 typedef struct Form {
   Instance **instances; /* the a side of the twins it speaks of */
   uint32_t *vars, ninstances, nvars;
+  IdMap of_var, of_path; /* variable, path (instances, then variables) -> index among them */
   NodeOf *nodes;
   VEC(uint32_t) operands; /* slots */
   VEC(Outer) outer;
@@ -71,11 +70,8 @@ static bool names_known(const Sema *s, const Range *r) {
 /* --- the form of a range ------------------------------------------------------------------------
  */
 
-static bool var_twin(const Sema *s, uint32_t var, uint32_t *twin) {
-  const Twins *w = s->twins;
-  for (*twin = 0; *twin < w->vars.len; ++*twin)
-    if (w->vars.data[*twin].a == var) return true;
-  return false;
+static bool var_twin(const Form *f, uint32_t var, uint32_t *twin) {
+  return id_map_get(&f->of_var, var, twin);
 }
 
 /* Of an instance, or behind those of a variable, which is one too where it is initialised. */
@@ -87,16 +83,30 @@ static const char *path_of(const Sema *s, uint32_t twin, bool b) {
   return s->program->vars.data[b ? var->b : var->a].name;
 }
 
-/* What has this path: exactly one. */
-static bool path_twin(const Sema *s, const char *path, uint32_t *twin) {
+enum { SEVERAL = UINT32_MAX - 1 };
+
+/* What has this path, or text of equal address: exactly one. */
+static bool path_twin(const Form *f, const char *path, uint32_t *twin) {
+  return id_map_get(&f->of_path, (uintptr_t)path, twin) && *twin != SEVERAL;
+}
+
+static void list_a_side(Sema *s, Form *f) {
   const Twins *w = s->twins;
-  uint32_t found = 0;
-  for (uint32_t i = 0; i < w->instances.len + w->vars.len; i++) {
-    if (strcmp(path_of(s, i, false), path) != 0) continue;
-    *twin = i;
-    found++;
+  f->nargs = w->tensors.len;
+  f->ninstances = w->instances.len;
+  f->nvars = w->vars.len;
+  f->instances = ARENA_ARRAY(s->arena, Instance *, f->ninstances);
+  f->vars = ARENA_ARRAY(s->arena, uint32_t, f->nvars);
+  for (uint32_t i = 0; i < f->ninstances; i++) f->instances[i] = w->instances.data[i].a;
+  for (uint32_t i = 0; i < f->nvars; i++) {
+    f->vars[i] = w->vars.data[i].a;
+    id_map_put(s->arena, &f->of_var, f->vars[i], i);
   }
-  return found == 1;
+  for (uint32_t i = 0, other; i < f->ninstances + f->nvars; i++) {
+    uintptr_t path = (uintptr_t)path_of(s, i, false);
+    bool there = id_map_get(&f->of_path, path, &other);
+    id_map_put(s->arena, &f->of_path, path, there ? SEVERAL : i);
+  }
 }
 
 /* A constant of the graph's own table. */
@@ -108,11 +118,11 @@ static bool is_shared_const(const Sema *s, ValueId v) {
          const_made(s->at.cache, t->dtype, value, t->mesh) == v;
 }
 
-static bool is_shared_read(const Sema *s, ValueId v, uint32_t *twin) {
+static bool is_shared_read(const Sema *s, const Form *f, ValueId v, uint32_t *twin) {
   const Node *n = value_node(s->at.graph, v);
   if (n->op != OP_READ) return false;
   uint32_t var = (uint32_t)node_int(n, ATTR_VAR, 0);
-  return read_made(s->at.cache, var) == v && var_twin(s, var, twin);
+  return read_made(s->at.cache, var) == v && var_twin(f, var, twin);
 }
 
 /* The slot of a value; false where a copy would not know what stands in its place. */
@@ -129,7 +139,7 @@ static bool slot_of(Sema *s, const Range *r, Form *f, ValueId v, uint32_t *slot)
   Outer o = {.value = v};
   if (!is_shared_const(s, v)) {
     o.is_read = true;
-    if (!is_shared_read(s, v, &o.twin)) return false;
+    if (!is_shared_read(s, f, v, &o.twin)) return false;
   }
   VEC_PUSH(s->arena, &f->outer, o);
   return true;
@@ -162,8 +172,8 @@ static bool form_node(Sema *s, const Range *r, Form *f, NodeId id) {
   if (n->op == OP_CONST && is_shared_const(s, n->first_result)) of->form = FORM_CONST;
   if (n->op == OP_READ || n->op == OP_ASSIGN) {
     of->form = n->op == OP_READ ? FORM_READ : FORM_ASSIGN;
-    if (n->op == OP_READ ? !is_shared_read(s, n->first_result, &of->twin)
-                         : !var_twin(s, (uint32_t)var->as.i, &of->twin))
+    if (n->op == OP_READ ? !is_shared_read(s, f, n->first_result, &of->twin)
+                         : !var_twin(f, (uint32_t)var->as.i, &of->twin))
       return false;
   } else if (var) {
     return false;
@@ -192,7 +202,7 @@ static uint32_t final_slot(const Form *f, uint32_t slot) {
 static bool form_result(Sema *s, const Range *r, Form *f, Val v) {
   uint32_t slot;
   if (v.kind == VAL_TENSOR) return slot_of(s, r, f, v.as.tensor, &slot);
-  if (v.kind == VAL_VAR) return var_twin(s, v.as.var, &slot);
+  if (v.kind == VAL_VAR) return var_twin(f, v.as.var, &slot);
   for (uint32_t i = 0; v.kind == VAL_LIST && i < v.as.list->len; i++)
     if (!form_result(s, r, f, v.as.list->data[i])) return false;
   return v.kind == VAL_LIST || v.kind == VAL_NONE || val_is_number(v);
@@ -201,27 +211,19 @@ static bool form_result(Sema *s, const Range *r, Form *f, Val v) {
 /* Of the recording that has just been found alike: s->twins are those of the two. */
 static bool make_form(Sema *s, Range *r) {
   const Graph *g = s->at.graph;
-  const Twins *w = s->twins;
-  if (w->instances.len + w->vars.len > MAX_PATHS) return false;
   Form *f = r->form = ARENA_NEW(s->arena, Form);
-  f->ninstances = w->instances.len;
-  f->nvars = w->vars.len;
-  f->instances = ARENA_ARRAY(s->arena, Instance *, f->ninstances);
-  f->vars = ARENA_ARRAY(s->arena, uint32_t, f->nvars);
-  for (uint32_t i = 0; i < f->ninstances; i++) f->instances[i] = w->instances.data[i].a;
-  for (uint32_t i = 0; i < f->nvars; i++) f->vars[i] = w->vars.data[i].a;
-  f->nargs = s->twins->tensors.len;
+  list_a_side(s, f);
   f->nodes = ARENA_ARRAY(s->arena, NodeOf, r->end.node - r->begin.node);
   f->scope_path = ARENA_ARRAY(s->arena, uint32_t, r->end.scope - r->begin.scope);
   f->draw_path = ARENA_ARRAY(s->arena, uint32_t, r->end.draw - r->begin.draw);
   for (uint32_t i = r->begin.scope; i < r->end.scope; i++) {
     const Scope *scope = &g->scopes.data[i];
     if (!scope_moves(r, scope->parent) ||
-        !path_twin(s, scope->path, &f->scope_path[i - r->begin.scope]))
+        !path_twin(f, scope->path, &f->scope_path[i - r->begin.scope]))
       return false;
   }
   for (uint32_t i = r->begin.draw; i < r->end.draw; i++)
-    if (!path_twin(s, s->at.cache->draws.data[i].path, &f->draw_path[i - r->begin.draw]))
+    if (!path_twin(f, s->at.cache->draws.data[i].path, &f->draw_path[i - r->begin.draw]))
       return false;
   for (NodeId id = r->begin.node; id < r->end.node; id++)
     if (!form_node(s, r, f, id)) return false;
@@ -361,7 +363,7 @@ static Val moved(Sema *s, const Range *r, Val v) {
     return val_tensor(f->made[final_slot(f, i)]);
   }
   if (v.kind == VAL_VAR) {
-    var_twin(s, v.as.var, &i);
+    var_twin(f, v.as.var, &i);
     return (Val){.kind = VAL_VAR, .as.var = s->twins->vars.data[i].b};
   }
   if (v.kind != VAL_LIST) return v;
