@@ -43,7 +43,7 @@ int dtm_cuda_kernels(CudaDevice *d, const CudaCall *c, uint32_t instance, const 
     char name[96];
     snprintf(name, sizeof name, "%s%s", *names, instances[instance].suffix);
     *kernels = dtm_cuda_function(d, name);
-    if (!*kernels) return RT_INTERNAL;
+    if (!*kernels) return RT_DEVICE;
   }
   return 0;
 }

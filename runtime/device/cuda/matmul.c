@@ -345,7 +345,7 @@ static int prepare_kernels(CudaDevice *d, uint32_t action, Product *p) {
   CUfunction *f = p->library ? &p->finish_kernel : &p->multiply_kernel;
   snprintf(name, sizeof name, "%s%s", p->library ? "matmul_finish" : "matmul", instances[0].suffix);
   *f = dtm_cuda_function(d, name);
-  if (!*f) return RT_INTERNAL;
+  if (!*f) return RT_DEVICE;
   p->dims = (struct MatmulDims){.m = s->m,
                                 .n = s->n,
                                 .k = s->k,
