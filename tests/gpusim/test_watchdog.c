@@ -1,0 +1,164 @@
+/* What a job on simulated GPUs says and does when one of its ranks stops, dies or is asked to stop
+ * while the others wait for it on the GPU. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "support/suite.h"
+#include "support/work.h"
+
+enum { RANKS = 3, PATIENCE_S = 60 };
+
+static const char program[] =
+    "import nn\n"
+    "mesh world(dp = 3)\n"
+    "module Net() {\n"
+    "  layer = nn.Linear(4, 4)\n"
+    "  forward(x) { return mean(square(layer(x))).redistribute(dp: Replicate) }\n"
+    "}\n"
+    "train {\n"
+    "  data x = npy(\"x.npy\", f32[6@dp, 4])\n"
+    "  model m = Net()\n"
+    "  loss m(x)\n"
+    "  optimizer sgd(lr = 0.01)\n"
+    "  steps 1000000\n"
+    "}\n";
+
+static char output[1 << 16];
+
+static void nap(void) {
+  struct timespec t = {0, 20000000};
+  nanosleep(&t, NULL);
+}
+
+static void read_output(void) {
+  FILE *f = fopen("out.txt", "r");
+  size_t n = f ? fread(output, 1, sizeof output - 1, f) : 0;
+  output[n] = 0;
+  if (f) fclose(f);
+}
+
+/* A job that has done some steps; its ranks' processes, in their order. */
+static pid_t start(pid_t ranks[RANKS]) {
+  const char *gpusim = getenv("GPUSIM");
+  pid_t job = fork();
+  if (job == 0) {
+    int out = open("out.txt", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    dup2(out, STDOUT_FILENO);
+    dup2(out, STDERR_FILENO);
+    setenv("DTM_CUDA_DRIVER", gpusim, 1);
+    setenv("DTM_CUBLASLT", gpusim, 1);
+    setenv("DTM_NCCL", gpusim, 1);
+    setenv("TMPDIR", ".", 1);
+    execl("./p", "./p", "--log=json", "--deadline", "2", (char *)NULL);
+    _exit(127);
+  }
+  for (int i = 0; i < PATIENCE_S * 50; i++) {
+    nap();
+    read_output();
+    if (strstr(output, "\"step\":3,") || strstr(output, "error:")) break;
+  }
+  ck_assert_msg(strstr(output, "\"step\":3,") != NULL, "%s", output);
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)job, (int)job);
+  FILE *f = fopen(path, "r");
+  int n = 0, pid;
+  while (f && n < RANKS && fscanf(f, "%d", &pid) == 1) ranks[n++] = pid;
+  if (f) fclose(f);
+  ck_assert_int_eq(n, RANKS);
+  return job;
+}
+
+static int finish(pid_t job) {
+  int status = 0;
+  for (int i = 0; i < PATIENCE_S * 50; i++) {
+    if (waitpid(job, &status, WNOHANG) == job) {
+      read_output();
+      return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    }
+    nap();
+  }
+  kill(job, SIGKILL);
+  waitpid(job, &status, 0);
+  read_output();
+  ck_abort_msg("the job did not end:\n%s", output);
+  return -1;
+}
+
+static void expect(const char *text) {
+  ck_assert_msg(strstr(output, text) != NULL, "'%s' is missing in:\n%s", text, output);
+}
+
+/* Most of the time ranks wait for each other on the GPU, else at the end of a step, on the host. */
+START_TEST(stopped) {
+  pid_t ranks[RANKS], job = start(ranks);
+  char text[64];
+  kill(ranks[1], SIGSTOP);
+  ck_assert_msg(finish(job) == 4, "%s", output);
+  if (strstr(output, ": an operation between ranks did not end within 2 s")) {
+    snprintf(text, sizeof text, "\n  rank 1: its process %d is stopped, at step ", (int)ranks[1]);
+    expect("\n  at step ");
+  } else {
+    snprintf(text, sizeof text, "rank 1 gave no sign of life for 2 s: its process %d is stopped",
+             (int)ranks[1]);
+  }
+  expect(text);
+  expect("error: rank ");
+  ck_assert_msg(!strstr(strstr(output, "error:") + 1, "error:"), "two errors:\n%s", output);
+}
+END_TEST
+
+START_TEST(killed) {
+  pid_t ranks[RANKS], job = start(ranks);
+  kill(ranks[2], SIGKILL);
+  ck_assert_msg(finish(job) == 4, "%s", output);
+  expect("error: rank 2 was killed by signal 9");
+  ck_assert_msg(!strstr(strstr(output, "error:") + 1, "error:"), "two errors:\n%s", output);
+}
+END_TEST
+
+/* All ranks agree on the step after which they stop. */
+START_TEST(asked_to_stop) {
+  pid_t ranks[RANKS], job = start(ranks);
+  kill(job, SIGINT);
+  ck_assert_msg(finish(job) == 128 + SIGINT, "%s", output);
+  ck_assert_msg(!strstr(output, "error:") && !strstr(output, "gpusim:"), "%s", output);
+}
+END_TEST
+
+/* 0 when the program is there; 1: there is no NVRTC; else 2. */
+static int compile(void) {
+  FILE *x = work_npy("x.npy", "<f4", "(60, 4)");
+  for (int i = 0; x && i < 240; i++) fwrite(&(float){(float)(i % 7)}, sizeof(float), 1, x);
+  if (x) fclose(x);
+  work_write("p.dtm", program);
+  int code =
+      work_run(output, sizeof output, "%s p.dtm --target=cuda:compute_80 -o p", getenv("DTMC"));
+  if (code) fprintf(stderr, "%s\n", output);
+  return code == 0 ? 0 : strstr(output, "NVRTC") ? 1 : 2;
+}
+
+int main(void) {
+  if (!getenv("GPUSIM")) return suite_skip("GPUSIM does not name the simulator");
+  if (!work_begin()) return 2;
+  int status = compile();
+  if (status) {
+    work_end();
+    return status == 1 ? suite_skip(output) : status;
+  }
+  if (chdir(work_folder()) != 0) return 2;
+  Suite *suite = suite_create("watchdog");
+  TCase *t = tcase_create("ranks");
+  tcase_set_timeout(t, 3 * PATIENCE_S);
+  tcase_add_test(t, stopped);
+  tcase_add_test(t, killed);
+  tcase_add_test(t, asked_to_stop);
+  suite_add_tcase(suite, t);
+  status = suite_run(suite);
+  return work_end() ? status : 2;
+}
