@@ -114,7 +114,9 @@ static int run_rank(Run *r, RtTrace *trace) {
                    ? dtm_rt_fail(r->comm, RT_DEVICE, "out of memory")
                    : dtm_rt_exec_open(r->image, &code, r->comm, trace, &r->exec);
   char device[512];
-  if (!status && dtm_rt_exec_describe(r->exec, device, sizeof device))
+  bool trains = r->image->program[ABI_PROGRAM_TRAIN].present &&
+                (r->options->command == RT_RUN_DEFAULT || r->options->command == RT_RUN_TRAIN);
+  if (!status && trains && dtm_rt_exec_describe(r->exec, device, sizeof device))
     dtm_rt_log_line(r->log, "%s", device);
   if (!status) status = run_blocks(r);
   if (!status) status = dtm_rt_exec_sync(r->exec);

@@ -205,6 +205,24 @@ START_TEST(checkpoints_go_both_ways) {
 }
 END_TEST
 
+/* Two ranks, forked by the program and started by a launcher. */
+START_TEST(two_gpus) {
+  compile("model.dtm", GPU " --mesh dp=2", "two");
+  GOOD(other, "", "./cpu --log json --no-eval --steps 5 --save one.st");
+  GOOD(out, "", "./two --log json --no-eval --steps 5 --save two.st");
+  near_losses(out, other, 1e-5);
+  near_files("two.st", "one.st", false, 1e-5);
+  near_files("two.st", "one.st", true, 1e-4);
+  GOOD(out, "",
+       "true; export DTM_CUDA_DRIVER=$GPUSIM DTM_CUBLASLT=$GPUSIM DTM_NCCL=$GPUSIM TMPDIR=."
+       " WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29531"
+       " TORCHELASTIC_RUN_ID=$$;"
+       " RANK=1 LOCAL_RANK=1 ./two --quiet --no-eval --steps 5 &"
+       " RANK=0 LOCAL_RANK=0 ./two --log json --no-eval --steps 5 && wait");
+  near_losses(out, other, 1e-5);
+}
+END_TEST
+
 START_TEST(same_source_same_bits) {
   compile("model.dtm", GPU, "again");
   int status = work_run(out, sizeof out, "cmp gpu again");
@@ -301,6 +319,24 @@ START_TEST(too_little_memory) {
 }
 END_TEST
 
+/* A kernel edited by hand that writes where nothing is. The GPU says so late, unless every action
+ * is waited for. */
+START_TEST(kernel_that_writes_elsewhere) {
+  int status = work_run(out, sizeof out,
+                        "$DTMC model.dtm " GPU " --emit=cuda -o edited/ && cd edited && "
+                        "ls | grep -v dropout | xargs rm && "
+                        "sed -i 's/dtm_store(p[0-9]*/& + (1ll << 40)/' *.cu && grep -c 1ll *.cu");
+  ck_assert_msg(status == 0 && atoi(out) > 0, "%s", out);
+  compile("model.dtm", GPU " --load-cuda=edited", "wild");
+  status = RUN(out, "GPUSIM_REPORT=report", "./wild --steps 2");
+  refuses(status, 101, "on GPU 0: CUDA_ERROR_");
+  says(out, "with --trace FILE every operation is waited for");
+  status = RUN(out, "GPUSIM_REPORT=report", "./wild --steps 2 --trace trace.json");
+  refuses(status, 101, "at step 1, dropout (");
+  says(out, "model.dtm:12:");
+}
+END_TEST
+
 START_TEST(loss_that_is_not_finite) {
   compile("model.dtm", "-D lr=1e30", "cpu_bad");
   compile("model.dtm", GPU " -D lr=1e30", "gpu_bad");
@@ -329,6 +365,7 @@ static int run(void) {
   tcase_add_test(runs, losses_parameters_metrics);
   tcase_add_test(runs, orders_and_graphs);
   tcase_add_test(runs, checkpoints_go_both_ways);
+  tcase_add_test(runs, two_gpus);
   tcase_add_test(runs, same_source_same_bits);
   tcase_add_test(runs, a_step_waits_once_per_batch);
   tcase_add_test(runs, parameters_in_one_launch);
@@ -339,6 +376,7 @@ static int run(void) {
   tcase_add_test(faults, too_few_gpus);
   tcase_add_test(faults, no_code_for_the_chip);
   tcase_add_test(faults, too_little_memory);
+  tcase_add_test(faults, kernel_that_writes_elsewhere);
   tcase_add_test(faults, loss_that_is_not_finite);
   tcase_add_test(faults, index_out_of_range);
   suite_add_tcase(suite, faults);
