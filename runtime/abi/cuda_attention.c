@@ -3,8 +3,8 @@
 
 #include "runtime/abi/cuda.h"
 
-/* Rows begin at multiples of 16 bytes where extents are multiples of this. */
-enum { CHUNK = 8, FEW = 32 };
+/* Tensor cores read rows in words of so many bytes; so many elements fill one. */
+enum { WORD = 16, CHUNK = 8, FEW = 32 };
 
 static const uint32_t classes[] = {32, 64, 96, 128, 192, 256};
 
@@ -29,6 +29,15 @@ static const AbiType *operand(const Image *image, const AbiAction *action, uint3
   return &image->type[image->buffer[action->buffers + i].type];
 }
 
+/* Blocks may be views of others, from any element on. */
+static int is_aligned(const Image *image, const AbiAction *action) {
+  for (uint32_t i = 0; i < action->nbuffers; i++) {
+    const AbiBuffer *b = &image->buffer[action->buffers + i];
+    if (b->offset % WORD || b->stride % WORD) return 0;
+  }
+  return 1;
+}
+
 int abi_cuda_attention_few(int64_t queries, int64_t keys) {
   return queries <= FEW || keys <= FEW;
 }
@@ -40,7 +49,7 @@ AbiCudaAttention abi_cuda_attention(const Image *image, const AbiAction *action)
                 *v = operand(image, action, backward ? 3 : 2);
   uint32_t last = q->rank - 1;
   AbiCudaAttention a = {.dtype = q->dtype, .backward = backward};
-  if (!is_cut(image, v, last)) /* blocks may have any size */
+  if (!is_cut(image, v, last) && is_aligned(image, action)) /* cut, they may have any width */
     a.head = abi_cuda_attention_class(q->dtype, q->shape[last], v->shape[last]);
   a.few = !a.head && abi_cuda_attention_few(q->shape[last - 1], k->shape[last - 1]);
   return a;

@@ -17,14 +17,14 @@
 #include "support/attention.h"
 #include "support/suite.h"
 
-enum { ARCH = 80, MAX_MODULES = 48, MAX_TENSORS = 11, SHARED = 99 << 10 };
+enum { ARCH = 80, HEADERS = 4, MAX_MODULES = 48, MAX_TENSORS = 11, SHARED = 99 << 10 };
 
 /* The simulated GPU, and the modules compiled so far by name. */
 static struct {
   Arena arena;
   Nvrtc *nvrtc;
   PtxMemory *memory;
-  NvrtcHeader headers[3];
+  NvrtcHeader headers[HEADERS];
   uint32_t nmodules;
   char name[MAX_MODULES][64];
   PtxModule *module[MAX_MODULES];
@@ -65,8 +65,9 @@ static PtxModule *module_of(const AbiCudaInstance *i) {
   const char *name = arena_printf(&gpu.arena, "%s%s", i->file, i->suffix);
   for (uint32_t m = 0; m < gpu.nmodules; m++)
     if (strcmp(gpu.name[m], name) == 0) return gpu.module[m];
-  static const char *const headers[] = {"dtm.cuh", "attention.cuh", "attention_args.h"};
-  for (uint32_t h = 0; h < 3; h++)
+  static const char *const headers[HEADERS] = {"dtm.cuh", "attention.cuh", "attention_mma.cuh",
+                                               "attention_args.h"};
+  for (uint32_t h = 0; h < HEADERS; h++)
     if (!gpu.headers[h].text)
       gpu.headers[h] = (NvrtcHeader){headers[h], read_kernel_file(headers[h])};
   const char *source = read_kernel_file(arena_printf(&gpu.arena, "%s.cu", i->file));
@@ -74,7 +75,7 @@ static PtxModule *module_of(const AbiCudaInstance *i) {
                   .what = name,
                   .text = arena_printf(&gpu.arena, "%s%s", lines_of(i), source),
                   .headers = gpu.headers,
-                  .nheaders = 3,
+                  .nheaders = HEADERS,
                   .arch = ARCH};
   const char *error = NULL;
   ck_assert_msg(nvrtc_compile(gpu.nvrtc, &gpu.arena, &job, 1, &error), "%s", error);
@@ -388,6 +389,35 @@ START_TEST(scales) {
 }
 END_TEST
 
+/* The instance follows from the types and from where the blocks lie. */
+START_TEST(instances) {
+  enum { BATCH = 2, HEADS = 4, WIDTH = 64, LENGTH = 100 };
+  AbiType type = {.dtype = ABI_BF16, .rank = 4, .shape = {BATCH, HEADS, LENGTH, WIDTH}};
+  AbiMesh mesh = {.naxes = 1, .size = {2}, .nranks = 2};
+  AbiBuffer buffer[9] = {{.offset = 64}};
+  Image image = {.type = &type, .mesh = &mesh, .buffer = buffer};
+  AbiAction action = {.kind = ABI_LIBRARY, .code = ABI_LIB_ATTENTION, .nbuffers = 5};
+  AbiCudaAttention a = abi_cuda_attention(&image, &action);
+  ck_assert_str_eq(abi_cuda_attention_instance(&a).suffix, "_bf16_64");
+  buffer[1].offset = 24; /* no multiple of 16: a view into something */
+  a = abi_cuda_attention(&image, &action);
+  ck_assert_str_eq(abi_cuda_attention_instance(&a).suffix, "_bf16");
+  buffer[1].offset = 16;
+  type.at[0] = (AbiPlace){.kind = ABI_SHARD, .dim = 3}; /* blocks as wide as may be */
+  a = abi_cuda_attention(&image, &action);
+  ck_assert_uint_eq(a.head, 0);
+  type.at[0].dim = 2;
+  action.code = ABI_LIB_ATTENTION_BACKWARD;
+  action.nbuffers = 9;
+  a = abi_cuda_attention(&image, &action);
+  ck_assert_str_eq(abi_cuda_attention_instance(&a).suffix, "_bf16_64_backward");
+  type.shape[2] = 20;
+  type.dtype = ABI_F32;
+  a = abi_cuda_attention(&image, &action);
+  ck_assert_str_eq(abi_cuda_attention_instance(&a).suffix, "_f32_few_backward");
+}
+END_TEST
+
 int main(void) {
   const char *error = NULL;
   gpu.nvrtc = nvrtc_open(&gpu.arena, &error);
@@ -403,6 +433,7 @@ int main(void) {
   tcase_add_loop_test(t, positions, 0, 2);
   tcase_add_loop_test(t, blocks_of_a_ring, 0, 2);
   tcase_add_loop_test(t, scales, 0, 2);
+  tcase_add_test(t, instances);
   suite_add_tcase(suite, t);
   return suite_run_unforked(suite);
 }

@@ -11,7 +11,7 @@ typedef struct State {
   CUfunction function[ATTENTION_MAX_LAUNCHES];
 } State;
 
-enum { FREE_SHARED = 48 << 10, VECTOR = 16 };
+enum { FREE_SHARED = 48 << 10 };
 
 /* More shared memory than a kernel may have unasked. */
 static int allow_shared(CudaDevice *d, CUfunction function, uint32_t bytes) {
@@ -41,12 +41,8 @@ int dtm_cuda_attention_prepare(CudaDevice *d, uint32_t action, void **state) {
   *state = s;
   if (!s) return dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
   AbiCudaAttention which = abi_cuda_attention(d->base.image, a);
-  for (uint32_t i = 0; i < a->nbuffers; i++) {
-    const AbiBuffer *b = &d->base.image->buffer[a->buffers + i];
-    t[i] = dtm_device_tensor(&d->base, b, NULL);
-    if (which.head && (b->offset % VECTOR || b->stride % VECTOR))
-      return dtm_rt_fail(d->base.comm, RT_INTERNAL, "an operand of attention is not aligned");
-  }
+  for (uint32_t i = 0; i < a->nbuffers; i++)
+    t[i] = dtm_device_tensor(&d->base, &d->base.image->buffer[a->buffers + i], NULL);
   s->plan = dtm_cuda_attention_plan(&which, t, a->nbuffers, d->base.arg_ints + a->args);
   if (s->plan.scratch > d->scratch_bytes) d->scratch_bytes = s->plan.scratch;
   return find_functions(d, s);
