@@ -1,0 +1,145 @@
+#!/usr/bin/env bash
+# --target=cuda on the command line: options, texts and PTX in a folder, edited kernels, the cache of
+# what NVRTC makes. DTMC names the compiler. What needs NVRTC is left out, with the reason, where
+# there is none; then the exit code is 77.
+set -uo pipefail
+: "${DTMC:?set DTMC to the compiler}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+export DTM_CACHE=$work/cache
+failed=0
+passed=0
+
+fail() {
+  printf 'FAIL %s\n' "$*"
+  failed=$((failed + 1))
+}
+
+# expect CODE REGEX ARGS...: runs dtmc ARGS; the exit code and a line of its output must match.
+expect() {
+  local code=$1 regex=$2 out got
+  shift 2
+  out=$("$DTMC" "$@" 2>&1 </dev/null)
+  got=$?
+  if [ "$got" != "$code" ] || ! grep -Eq -- "$regex" <<<"$out"; then
+    fail "dtmc $*"
+    printf '  exit %s, wanted %s; output should match /%s/:\n%s\n' "$got" "$code" "$regex" "$out"
+  else
+    passed=$((passed + 1))
+  fi
+}
+
+# check WHAT COMMAND...: the command must succeed.
+check() {
+  local what=$1
+  shift
+  if "$@"; then passed=$((passed + 1)); else fail "$what"; fi
+}
+
+finish() {
+  printf '%s passed, %s failed\n' "$passed" "$failed"
+  [ "$failed" = 0 ] || exit 1
+  exit "${1:-0}"
+}
+
+cat >one.dtm <<'DTM'
+mesh world(dp = 1)
+infer {
+  let warm = arange(f32[240]).reshape([6, 40])
+  print(sum(gelu(warm)))
+}
+DTM
+
+# options
+expect 2 'cuda:CHIP' one.dtm --target=tpu -o out
+expect 2 'not known here' one.dtm --target=cuda:native -o out
+expect 2 "'sm_9x' is no chip" one.dtm --target=cuda:sm_9x -o out
+expect 2 "'' is no chip" one.dtm --target=cuda:sm_90, -o out
+expect 2 "'90' is no chip" one.dtm --target=cuda:90 -o out
+expect 2 'takes cpu' one.dtm --target=cudas -o out
+expect 2 'needs --target=cuda' one.dtm --emit=cuda
+expect 2 'needs --target=cuda' one.dtm --load-cuda=. -o out
+expect 2 'is of --target=cpu' one.dtm --target=cuda --emit=llvm
+expect 2 'names a CPU' one.dtm --target=cuda --march=x86-64 -o out
+expect 2 'only cuda and ptx go to a folder' one.dtm --target=cuda --emit=plan,cuda -o folder/
+
+# texts need no NVRTC
+export DTM_NVRTC=$work/nowhere.so
+expect 0 'extern "C" __global__' one.dtm --target=cuda --emit=cuda
+expect 0 'gelu, one.dtm:4:' one.dtm --target=cuda --emit=cuda
+expect 1 'cannot load NVRTC' one.dtm --target=cuda:compute_80 --emit=ptx
+check 'nothing was written' test ! -e out
+cat >old.c <<'C'
+int nvrtcVersion(int *major, int *minor) { return *major = 11, *minor = 8, 0; }
+#define ENTRY(name) int nvrtc##name(void) { return 1; }
+ENTRY(GetNumSupportedArchs) ENTRY(GetSupportedArchs) ENTRY(CreateProgram) ENTRY(DestroyProgram)
+ENTRY(CompileProgram) ENTRY(GetPTXSize) ENTRY(GetPTX) ENTRY(GetCUBINSize) ENTRY(GetCUBIN)
+ENTRY(GetProgramLogSize) ENTRY(GetProgramLog)
+C
+if cc -shared -fPIC -o old.so old.c; then
+  DTM_NVRTC=$work/old.so expect 1 'NVRTC 11.8 is too old' one.dtm --target=cuda --emit=ptx
+fi
+unset DTM_NVRTC
+
+probe=$("$DTMC" one.dtm --target=cuda:compute_80 --emit=ptx -o made/ 2>&1) || {
+  if grep -q 'NVRTC, which makes code for GPUs, is not there' <<<"$probe"; then
+    printf 'skipped: %s\n' "$probe"
+    finish 77
+  fi
+  fail "--emit=ptx: $probe"
+}
+expect 1 'makes no code for sm_12' one.dtm --target=cuda:sm_12 --emit=ptx
+
+# a folder of texts
+"$DTMC" one.dtm --target=cuda:compute_80 --emit=cuda,ptx -o made/ || fail 'texts and PTX'
+kernel=$(cd made && grep -l erff k*.cu | head -n 1)
+kernel=${kernel%.cu}
+check 'a text and PTX per kernel' test -s "made/$kernel.ptx"
+check 'the header is there' test -s made/dtm.cuh
+check 'as many PTX as texts' [ "$(ls made/*.cu | wc -l)" = "$(ls made/*.ptx | wc -l)" ]
+
+# edited kernels
+expect 1 'cannot read the folder' one.dtm --target=cuda:compute_80 --load-cuda=nowhere --emit=ptx
+mkdir edited
+cp "made/$kernel.cu" edited/
+check 'unchanged texts change nothing' cmp <("$DTMC" one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx) \
+  <("$DTMC" one.dtm --target=cuda:compute_80 --emit=ptx)
+sed -i 's/0\.5f/0.25f/' edited/"$kernel".cu
+if cmp -s "made/$kernel.cu" edited/"$kernel".cu; then fail 'nothing was edited'; fi
+"$DTMC" one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx -o after/ || fail 'an edited kernel'
+check 'an edited text changes its PTX' test -n "$(diff "made/$kernel.ptx" "after/$kernel.ptx")"
+sed -i 's/int32_t group) {/int32_t group, int32_t more) {/' edited/"$kernel".cu
+expect 1 "edited/$kernel.cu: .* must have" one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
+echo 'nonsense;' >>edited/"$kernel".cu
+expect 1 "edited/$kernel.cu\([0-9]+\): error" one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
+mv edited/"$kernel".cu edited/other.cu
+expect 1 'other.cu is no kernel of this program' one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
+
+# the cache, and that the same source gives the same bytes
+entries() { find "$1" -type f -name '[0-9a-f]*' | wc -l; }
+check 'the cache was filled' test "$(entries cache)" -gt 0
+build() { "$DTMC" one.dtm --target=cuda:compute_80 -o "$1" || fail "to build $1"; }
+build first
+build again
+check 'the same with what the cache has' cmp first again
+DTM_CACHE='' build none
+check 'the same without a cache' cmp first none
+before=$(entries cache)
+for f in cache/*; do truncate -s -7 "$f"; done
+build repaired
+check 'damaged entries are made anew' cmp first repaired
+check 'and replaced' test "$before" = "$(entries cache)"
+for f in cache/*; do printf 'X' | dd of="$f" bs=1 seek=200 conv=notrunc status=none; done
+build changed
+check 'changed entries are made anew' cmp first changed
+DTM_CACHE=/proc/nowhere/cache build unwritable
+check 'the same where the cache cannot be' cmp first unwritable
+chmod a-w cache
+build readonly
+check 'the same with a cache that may only be read' cmp first readonly
+chmod u+w cache
+printf '// one more line\n' | cat - one.dtm >other.dtm
+"$DTMC" other.dtm --target=cuda:compute_80 --emit=ptx >/dev/null || fail 'another program'
+check 'equal kernels of another program are not compiled again' test "$before" = "$(entries cache)"
+finish
