@@ -21,7 +21,8 @@ static void meet(CudaText *t, uint32_t i) {
 
 /* --- single instructions ---- */
 
-void cuda_rows_to_chunk(CudaText *t, const char *saved[KERNEL_MAX_DIMS]) {
+/* Within an accumulator's address the first ROW dim counts chunks. */
+static void rows_to_chunk(CudaText *t, const char *saved[KERNEL_MAX_DIMS]) {
   bool first = true;
   memcpy(saved, t->index, sizeof t->index);
   for (uint32_t d = 0; d < t->k->ndims; d++) {
@@ -33,7 +34,7 @@ void cuda_rows_to_chunk(CudaText *t, const char *saved[KERNEL_MAX_DIMS]) {
 
 static const char *accumulator_address(CudaText *t, uint32_t i) {
   const char *saved[KERNEL_MAX_DIMS];
-  cuda_rows_to_chunk(t, saved);
+  rows_to_chunk(t, saved);
   const char *at = cuda_address(t, &instr(t, i)->access);
   memcpy(t->index, saved, sizeof t->index);
   return at;
@@ -55,6 +56,12 @@ static void emit_store(CudaText *t, uint32_t i, const char *guard) {
 
 static void emit_accum(CudaText *t, uint32_t i, const char *guard) {
   const KInstr *in = instr(t, i);
+  if (t->columns) {
+    cuda_statement(t, i, "v%u = %s;", i + 1,
+                   cuda_combine(t, (ReduceOp)in->reduce, (DType)in->type,
+                                arena_printf(t->arena, "v%u", i + 1), cuda_operand(t, in->a)));
+    return;
+  }
   DType storage = storage_of(t, i);
   const char *place =
       arena_printf(t->arena, "%s[%s]", t->buf[in->access.buf], accumulator_address(t, i));
@@ -104,7 +111,7 @@ static void emit_pointers(CudaText *t, const KBlock *block) {
   strbuf_init(&wide, t->arena);
   for (uint32_t i = block->first; i < block->first + block->count; i++) {
     const KInstr *in = instr(t, i);
-    if (!is_array(t, i)) continue;
+    if (!is_array(t, i) || (t->columns && in->kind == K_ACCUM)) continue;
     const char *at = in->kind == K_ACCUM ? accumulator_address(t, i) : cuda_address(t, &in->access);
     const char *type = cuda_storage(storage_of(t, i));
     const char *index = in->kind == K_LOAD && in->a ? cuda_operand(t, in->a) : NULL;
@@ -114,13 +121,13 @@ static void emit_pointers(CudaText *t, const KBlock *block) {
               index ? " + " : "", index ? index : "");
     strbuf_printf(&wide, "%sp%u", wide.len ? ", " : "", i + 1);
   }
-  cuda_line(t, "const bool wide = dtm_aligned<%u>(%s);", t->width, wide.text);
+  if (wide.len) cuda_line(t, "const bool wide = dtm_aligned<%u>(%s);", t->width, wide.text);
 }
 
 static void load_arrays(CudaText *t, const KBlock *block, const char *at) {
   for (uint32_t i = block->first; i < block->first + block->count; i++) {
     const KInstr *in = instr(t, i);
-    if (!is_array(t, i)) continue;
+    if (!is_array(t, i) || (t->columns && in->kind == K_ACCUM)) continue;
     cuda_line(t, "%s v%u[%u];", cuda_type((DType)in->type), i + 1, t->width);
     if (in->kind != K_STORE)
       cuda_statement(t, i, "dtm_load(v%u, p%u + %s, count, wide);", i + 1, i + 1, at);
@@ -129,7 +136,8 @@ static void load_arrays(CudaText *t, const KBlock *block, const char *at) {
 
 static void store_arrays(CudaText *t, const KBlock *block, const char *at) {
   for (uint32_t i = block->first; i < block->first + block->count; i++)
-    if (is_array(t, i) && instr(t, i)->kind != K_LOAD)
+    if (is_array(t, i) && instr(t, i)->kind != K_LOAD &&
+        !(t->columns && instr(t, i)->kind == K_ACCUM))
       cuda_statement(t, i, "dtm_store(p%u + %s, v%u, count, wide);", i + 1, at, i + 1);
 }
 
@@ -292,6 +300,69 @@ void cuda_blocks(CudaText *t, const char *lo, const char *hi) {
     else
       emit_scalar_block(t, block);
   }
+}
+
+/* --- columns ---- */
+
+static void each_accumulator(CudaText *t, void (*put)(CudaText *t, uint32_t i)) {
+  for (uint32_t i = 0; i < t->k->ninstrs; i++)
+    if (instr(t, i)->kind == K_ACCUM) put(t, i);
+}
+
+static void begin_column(CudaText *t, uint32_t i) {
+  const KInstr *in = instr(t, i);
+  const char *type = cuda_type((DType)in->type);
+  const char *neutral = cuda_neutral((ReduceOp)in->reduce, (DType)in->type, t->arena);
+  if (!is_array(t, i)) {
+    cuda_line(t, "%s v%u = %s;", type, i + 1, neutral);
+    return;
+  }
+  StrBuf all;
+  strbuf_init(&all, t->arena);
+  for (uint32_t e = 0; e < t->width; e++) strbuf_printf(&all, "%s%s", e ? ", " : "", neutral);
+  cuda_line(t, "%s v%u[%u] = {%s};", type, i + 1, t->width, all.text);
+}
+
+static void end_column(CudaText *t, uint32_t i) {
+  const KInstr *in = instr(t, i);
+  const char *buf = t->buf[in->access.buf], *at = accumulator_address(t, i);
+  if (is_array(t, i))
+    cuda_statement(t, i, "dtm_store(%s + %s, v%u, count, dtm_aligned<%u>(%s + %s));", buf, at,
+                   i + 1, t->width, buf, at);
+  else
+    cuda_statement(t, i, "%s[%s] = %s;", buf, at,
+                   cuda_stored(t, storage_of(t, i), arena_printf(t->arena, "v%u", i + 1)));
+}
+
+void cuda_begin_columns(CudaText *t) {
+  each_accumulator(t, begin_column);
+}
+
+void cuda_column_row(CudaText *t) {
+  const char *at = t->index[t->vec];
+  for (uint32_t b = 0; b < t->k->nblocks; b++) {
+    const KBlock *block = &t->k->blocks[b];
+    cuda_open(t, "{");
+    t->index[t->vec] = NULL;
+    emit_uniform(t, block);
+    if (t->width > 1) {
+      emit_pointers(t, block);
+      load_arrays(t, block, at);
+      open_elements(t);
+      compute_elements(t, block, "e < count");
+      close_elements(t);
+      store_arrays(t, block, at);
+    } else {
+      t->index[t->vec] = at;
+      compute_elements(t, block, NULL);
+    }
+    t->index[t->vec] = at;
+    cuda_close(t);
+  }
+}
+
+void cuda_end_columns(CudaText *t) {
+  each_accumulator(t, end_column);
 }
 
 /* --- accumulators ---- */

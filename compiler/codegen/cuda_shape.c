@@ -4,16 +4,10 @@
 
 #include <string.h>
 
-uint32_t cuda_vec_dim(const Kernel *k) {
+static uint32_t vec_dim(const Kernel *k) {
   for (uint32_t d = 0; d < k->ndims; d++)
     if (k->dims[d].role == KDIM_VEC) return d;
   return KERNEL_MAX_DIMS;
-}
-
-uint32_t cuda_block_of(const Kernel *k, uint32_t instr) {
-  uint32_t i = 0;
-  while (instr >= k->blocks[i].first + k->blocks[i].count) i++;
-  return i;
 }
 
 static bool has_value(const KInstr *in) {
@@ -84,13 +78,29 @@ static uint32_t choose_width(const Kernel *k, uint32_t vec, const bool *uniform)
   return WORD / widest < MOST ? (uint32_t)(WORD / widest) : MOST;
 }
 
+bool cuda_is_columns(const Kernel *k) {
+  if (k->chunk_rows == KINT_ZERO || k->lanes || vec_dim(k) == KERNEL_MAX_DIMS) return false;
+  for (uint32_t d = 0; d < k->ndims; d++)
+    if (k->dims[d].role == KDIM_INNER) return false;
+  for (uint32_t b = 0; b < k->nblocks; b++)
+    if (!k->blocks[b].loop) return false;
+  for (uint32_t i = 0; i < k->ninstrs; i++) {
+    const KInstr *in = &k->instrs[i];
+    if (in->kind == K_REDUCE) return false;
+    /* what it writes it does not read */
+    if (in->kind == K_LOAD && k->bufs[in->access.buf].written) return false;
+  }
+  return true;
+}
+
 void cuda_find_forms(CudaText *t) {
   const Kernel *k = t->k;
   bool *uniform = ARENA_ARRAY(t->arena, bool, k->ninstrs + 1);
   t->form = ARENA_ARRAY(t->arena, uint8_t, k->ninstrs + 1);
-  t->vec = cuda_vec_dim(k);
+  t->vec = vec_dim(k);
   find_all_uniform(k, t->vec, uniform);
   t->width = choose_width(k, t->vec, uniform);
+  t->columns = cuda_is_columns(k);
   for (uint32_t i = 0; i < k->ninstrs; i++) {
     const KInstr *in = &k->instrs[i];
     t->form[i] = uniform[i]                                         ? CUDA_FORM_UNIFORM
@@ -103,7 +113,7 @@ AbiCudaFunction cuda_function(const Kernel *k) {
   Arena arena;
   arena_init(&arena);
   bool *uniform = ARENA_ARRAY(&arena, bool, k->ninstrs + 1);
-  uint32_t vec = cuda_vec_dim(k);
+  uint32_t vec = vec_dim(k);
   find_all_uniform(k, vec, uniform);
   AbiCudaFunction f = {.kind = ABI_CUDA_GENERATED,
                        .nbuffers = k->nbufs,
@@ -111,7 +121,8 @@ AbiCudaFunction cuda_function(const Kernel *k) {
                        .vec = vec < k->ndims ? k->dims[vec].extent : ABI_CUDA_INT_ONE,
                        .width = choose_width(k, vec, uniform),
                        .vec_block = k->vec_block,
-                       .flags = k->lanes ? ABI_CUDA_LANES : 0};
+                       .flags = (k->lanes ? ABI_CUDA_LANES : 0) |
+                                (cuda_is_columns(k) ? ABI_CUDA_COLUMNS : 0)};
   arena_free(&arena);
   return f;
 }

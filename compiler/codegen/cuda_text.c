@@ -154,7 +154,9 @@ static bool has_role(const Kernel *k, KDimRole role) {
   return false;
 }
 
-static void put_rows(CudaText *t, const char *extent) {
+/* Loops over rows of few instructions are unrolled: their loads then wait together. */
+static void open_rows(CudaText *t) {
+  enum { FEW = 16 };
   const Kernel *k = t->k;
   StrBuf rows;
   strbuf_init(&rows, t->arena);
@@ -162,13 +164,32 @@ static void put_rows(CudaText *t, const char *extent) {
     if (k->dims[d].role == KDIM_ROW)
       strbuf_printf(&rows, "%s%s", rows.len ? " * " : "", cuda_extent(t, d));
   const char *size = cuda_int(t, k->chunk_rows);
-  cuda_init_accumulators(t, extent);
   cuda_line(t, "const int64_t end = dtm_least(chunk * %s + %s, %s);", size, size, rows.text);
+  if (t->columns && k->ninstrs <= FEW) cuda_line(t, "#pragma unroll 4");
   cuda_open(t, "for (int64_t row = chunk * %s; row < end; row++) {", size);
   cuda_line(t, "int64_t rest = row;");
   decompose(t, KDIM_ROW, false);
+}
+
+static void put_rows(CudaText *t, const char *extent) {
+  cuda_init_accumulators(t, extent);
+  open_rows(t);
   cuda_blocks(t, "0", extent);
   cuda_close(t);
+}
+
+static void put_columns(CudaText *t, const char *extent) {
+  t->index[t->vec] = arena_printf(t->arena, "i%u", t->vec);
+  cuda_line(t, "const int64_t i%u = (piece * group + lane) * %u;", t->vec, t->width);
+  cuda_line(t, "if (i%u >= %s) continue;", t->vec, extent);
+  if (t->width > 1)
+    cuda_line(t, "const int count = dtm_count<%u>(%s - i%u);", t->width, extent, t->vec);
+  cuda_begin_columns(t);
+  open_rows(t);
+  cuda_column_row(t);
+  cuda_close(t);
+  cuda_end_columns(t);
+  t->index[t->vec] = NULL;
 }
 
 static void put_task(CudaText *t) {
@@ -178,9 +199,15 @@ static void put_task(CudaText *t) {
   cuda_line(t, "int64_t rest = task;");
   if (k->chunk_rows != KINT_ZERO) {
     t->chunk = "chunk";
+    if (t->columns)
+      cuda_line(t, "const int64_t piece = dtm_take(rest, dtm_ceil_div(%s, group * %u));", extent,
+                t->width);
     cuda_line(t, "const int64_t chunk = dtm_take(rest, %s);", cuda_int(t, k->nchunks));
     decompose(t, KDIM_GRID, false);
-    put_rows(t, extent);
+    if (t->columns)
+      put_columns(t, extent);
+    else
+      put_rows(t, extent);
   } else if (k->lanes) {
     cuda_line(t, "const int64_t strip = dtm_take(rest, dtm_ceil_div(%s, %u)) * %u;", extent,
               k->vec_block, k->vec_block);

@@ -23,6 +23,7 @@ typedef struct CudaText {
   StrBuf *out;
   int depth;
   uint32_t vec, width;                /* the VEC dim or KERNEL_MAX_DIMS; W */
+  bool columns;                       /* a thread goes down its columns: see cuda_is_columns */
   uint8_t *form;                      /* per instruction: CudaForm, in LOOP blocks and with lanes */
   bool *sync;                         /* per instruction: the group meets before it */
   const char **buf;                   /* names */
@@ -35,9 +36,9 @@ typedef struct CudaText {
 /* --- cuda_shape.c ---- */
 void cuda_find_forms(CudaText *t);
 void cuda_find_syncs(CudaText *t);
-bool cuda_is_plain(const Kernel *k, uint32_t vec, const KInstr *in);
-uint32_t cuda_vec_dim(const Kernel *k);
-uint32_t cuda_block_of(const Kernel *k, uint32_t instr);
+/* Rows are reduced and nothing else: no value per row. Then a thread takes W columns for itself,
+ * goes down the rows of the chunk, and keeps in registers what it adds up. */
+bool cuda_is_columns(const Kernel *k);
 
 /* --- cuda_name.c ---- */
 const char *cuda_type(DType compute);    /* "float" */
@@ -76,8 +77,10 @@ const char *cuda_loaded(const CudaText *t, DType storage, const char *place);
 /* --- cuda_block.c ---- */
 /* All blocks in order, the vector dim from `lo` to `hi`. */
 void cuda_blocks(CudaText *t, const char *lo, const char *hi);
-/* Within an accumulator's address the first ROW dim counts chunks. */
-void cuda_rows_to_chunk(CudaText *t, const char *saved[KERNEL_MAX_DIMS]);
 void cuda_init_accumulators(CudaText *t, const char *extent);
+/* Of columns: what is added up, before the rows; a row; and its way to memory, behind them. */
+void cuda_begin_columns(CudaText *t);
+void cuda_column_row(CudaText *t);
+void cuda_end_columns(CudaText *t);
 
 #endif

@@ -82,6 +82,7 @@ static int64_t pieces(int64_t n, int64_t size) {
 static int32_t group_of(const AbiCudaFunction *f, int64_t n) {
   enum { WARP = 32, ROUNDS = 8 };
   int64_t threads = pieces(n, f->width);
+  if (f->flags & ABI_CUDA_COLUMNS && threads > WARP) return WARP;
   if (threads > (f->flags & ABI_CUDA_LANES ? WARP : WARP * ROUNDS)) return ABI_CUDA_BLOCK;
   int32_t group = 1;
   while (group < threads && group < WARP) group *= 2;
@@ -94,6 +95,7 @@ AbiCudaLaunch abi_cuda_launch(const AbiCudaFunction *f, const int64_t *ints, int
   if (tasks <= 0) return (AbiCudaLaunch){0, 1, 0};
   if (f->vec_block && n > f->vec_block) n = f->vec_block;
   int32_t group = group_of(f, n);
+  if (f->flags & ABI_CUDA_COLUMNS) tasks *= pieces(n, (int64_t)group * f->width);
   int64_t grid = pieces(tasks, ABI_CUDA_BLOCK / group);
   return (AbiCudaLaunch){(uint32_t)(grid < MAX_GRID ? grid : MAX_GRID), group, tasks};
 }

@@ -31,8 +31,10 @@ typedef enum AbiCudaKind { ABI_CUDA_GENERATED = 1, ABI_CUDA_LIBRARY } AbiCudaKin
 typedef enum AbiCudaFormat { ABI_CUDA_PTX = 1, ABI_CUDA_CUBIN } AbiCudaFormat;
 
 enum {
-  ABI_CUDA_LANES = 1, /* one thread per element of the vector dim: they share nothing */
-  ABI_CUDA_MANY = 2   /* there is an entry ENTRY_many too */
+  ABI_CUDA_LANES = 1,  /* one thread per element of the vector dim: they share nothing */
+  ABI_CUDA_MANY = 2,   /* there is an entry ENTRY_many too */
+  ABI_CUDA_COLUMNS = 4 /* a thread goes down its columns: tasks are multiplied by pieces of `group`
+                          times `width` columns */
 };
 
 /* What the optimizer does with many parameters, several independent actions of one kernel, is one
