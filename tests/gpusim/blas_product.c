@@ -224,6 +224,7 @@ static SimPoll blas_step(SimOp *op) {
   const BlasProduct *p = &o->p;
   PtxMemory *memory = op->stream->device->memory;
   PtxFault fault = {0};
+  sim_memory_show();
   if (o->workspace) ptx_memory_forget(memory, o->workspace, o->bytes);
   for (int32_t i = 0; i < p->d.batch; i++) {
     if (!check_all(p, memory, i, &fault)) return sim_fault(op->stream->device, &fault, "product");

@@ -2,7 +2,7 @@
 #ifndef DTM_TESTS_GPUSIM_BLAS_PRODUCT_H
 #define DTM_TESTS_GPUSIM_BLAS_PRODUCT_H
 
-#include "gpusim/sim.h"
+#include "gpusim/sim_memory.h"
 #include "runtime/device/cuda/cublaslt.h"
 
 /* Statuses that programs need no name for. */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "gpusim/nccl_comm.h"
+#include "gpusim/sim_memory.h"
 
 /* A peer that is waited for so long runs what its host left in queues; and looks dead. */
 static const double LONG = 0.05;
@@ -123,6 +124,7 @@ static SimPoll put(CommOp *o, const CommPart *p, WireSlot *slot, unsigned char *
   slot->bytes = (uint32_t)bytes;
   slot->holes = 0;
   if (!bytes) return SIM_DONE;
+  sim_memory_show();
   memcpy(chunk, from, bytes);
   if (ptx_memory_check_read(memory, from, bytes, &fault)) return SIM_DONE;
   if (fault.kind != PTX_FAULT_UNWRITTEN) return faulty(o, &fault, &p->call);
@@ -138,6 +140,7 @@ static SimPoll get(CommOp *o, const CommPart *p, char *to, const void *from, siz
   PtxMemory *memory = o->comm->device->memory;
   PtxFault fault = {0};
   if (!bytes) return SIM_DONE;
+  sim_memory_show();
   if (!ptx_memory_check_write(memory, to, bytes, &fault)) return faulty(o, &fault, &p->call);
   memcpy(to, from, bytes);
   for (size_t i = 0; holes && i < bytes; i++)

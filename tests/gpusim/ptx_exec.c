@@ -448,10 +448,10 @@ static bool check_launch(const PtxFunction *fn, const PtxLaunch *l, PtxFault *fa
 static void *storage(size_t bytes) {
   void *p = aligned_alloc(128, (bytes + 255) & ~(size_t)127);
   if (!p) abort();
-  memset(p, 0, bytes);
   return p;
 }
 
+/* Holds anything: to read what nobody wrote is a fault. */
 static void region(PtxRegion *r, size_t bytes, const char *name) {
   if (!ptx_region_init(r, storage(bytes), bytes, name)) abort();
 }
@@ -459,6 +459,17 @@ static void region(PtxRegion *r, size_t bytes, const char *name) {
 static void region_end(PtxRegion *r) {
   ptx_region_clear(r);
   free(r->base);
+}
+
+/* Registers of `bytes`, aligned for rows. */
+static uint8_t *registers(PtxMemory *memory, size_t bytes) {
+  if (bytes > memory->rows_bytes) {
+    free(memory->rows);
+    memory->rows = storage(bytes);
+    memory->rows_bytes = bytes;
+    memset(memory->rows, 0, bytes);
+  }
+  return memory->rows;
 }
 
 static void block_open(PtxBlock *b) {
@@ -475,13 +486,15 @@ static void block_open(PtxBlock *b) {
   b->local.recorded = b->params.recorded = false;
   b->warps = calloc(b->nwarps, sizeof *b->warps);
   if (!b->warps) abort();
+  size_t each = (fn->rows_bytes + 127) / 128 * 128;
+  uint8_t *rows = registers(b->memory, b->nwarps * each);
   for (uint32_t i = 0; i < b->nwarps; i++) {
     PtxWarp *w = &b->warps[i];
     uint32_t left = b->nthreads - PTX_LANES * i;
     w->block = b;
     w->index = i;
     w->all = left >= PTX_LANES ? UINT32_MAX : (1u << left) - 1;
-    w->rows = storage(fn->rows_bytes);
+    w->rows = rows + i * each;
     fill_rows(w);
   }
 }
@@ -490,7 +503,6 @@ static void block_close(PtxBlock *b) {
   for (uint32_t i = 0; i < b->nwarps; i++) {
     ptx_async_free(&b->warps[i]);
     free(b->warps[i].path);
-    free(b->warps[i].rows);
   }
   free(b->warps);
   region_end(&b->shared);

@@ -22,6 +22,7 @@ void ptx_memory_free(PtxMemory *memory) {
   for (size_t i = 0; i < memory->len; i++) region_free(memory->regions[i]);
   for (size_t i = 0; i < PTX_FREED; i++) free(memory->freed[i].name);
   free(memory->regions);
+  free(memory->rows);
   free(memory);
 }
 

@@ -36,6 +36,10 @@ struct PtxMemory {
   size_t nfreed;
   PtxRegion *last; /* found by the last search */
   uint64_t epoch;  /* of the last block that ran */
+  /* Registers of a block. A launch finds in them what the last one left: a value that PTX leaves
+   * undefined is any, and to clear megabytes costs more than a small kernel. */
+  uint8_t *rows;
+  size_t rows_bytes;
 };
 
 typedef struct PtxClock {

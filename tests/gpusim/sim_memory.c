@@ -114,6 +114,7 @@ static SimPoll copy_step(SimOp *op) {
   PtxMemory *memory = op->stream->device->memory;
   PtxFault fault = {0};
   bool fine = true;
+  sim_memory_show();
   switch (c->kind) {
   case SIM_TO_DEVICE:
     fine = ptx_memory_check_write(memory, c->to, c->bytes, &fault);
@@ -176,6 +177,7 @@ typedef struct Fill {
 static SimPoll fill_step(SimOp *op) {
   Fill *f = (Fill *)op;
   PtxFault fault = {0};
+  sim_memory_show();
   if (!ptx_memory_check_write(op->stream->device->memory, f->to, f->n * f->width, &fault))
     return sim_fault(op->stream->device, &fault, op->kind->name);
   for (size_t i = 0; i < f->n; i++) memcpy((char *)f->to + i * f->width, &f->value, f->width);

@@ -5,7 +5,8 @@
 #include "gpusim/sim.h"
 
 /* Device memory can be touched by this process only between these two: a host that follows a
- * device address ends with SIGSEGV, as it would. sim_leave hides what an operation has shown. */
+ * device address ends with SIGSEGV, as it would. Operations that need it show it; sim_leave hides
+ * it again. */
 void sim_memory_show(void);
 void sim_memory_hide(void);
 

@@ -68,7 +68,6 @@ static SimPoll step(SimStream *s) {
     return SIM_FAILED;
   }
   SimOp *op = s->first;
-  sim_memory_show();
   s->running = true;
   SimPoll poll = op->kind->step(op);
   s->running = false;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpusim/sim_memory.h"
 #include "gpusim/standin_driver.h"
 
 enum {
@@ -177,6 +178,7 @@ static SimPoll launch_step(SimOp *op) {
   const Launch *l = (const Launch *)op;
   PtxFault fault = {0};
   SimDevice *device = op->stream->device;
+  sim_memory_show();
   if (ptx_launch(device->memory, l->function->ptx, &l->launch, NULL, &fault)) return SIM_DONE;
   return sim_fault(device, &fault, l->function->info->name);
 }
