@@ -18,7 +18,8 @@
  *
  * So a module that was given its index is elaborated for every index. So is whatever uses instances
  * or variables through names of a file, opens a region that counts as an escape, or makes
- * anything but nodes: it is recorded and then found unfit.
+ * anything but nodes: it is recorded and then found unfit. Who gives calls another effect than nodes,
+ * scopes, names of values and random numbers counts it in Sema.unrepeatable.
  *
  * Two instances are made alike when place, state and arguments are equal, instances and variables
  * among the arguments being the same ones: the body of a module sees nothing else.
