@@ -46,6 +46,7 @@ static void read_output(void) {
 /* A job that has done some steps; its ranks' processes, in their order. */
 static pid_t start(pid_t ranks[RANKS]) {
   const char *gpusim = getenv("GPUSIM");
+  unlink("out.txt");
   pid_t job = fork();
   if (job == 0) {
     int out = open("out.txt", O_WRONLY | O_CREAT | O_TRUNC, 0600);

@@ -14,8 +14,9 @@
  * order of the list, the same on all its ranks. So whatever the model can do next, the streams can
  * do, provided that what is enqueued on different streams does not wait for each other for other
  * reasons. There are two such: places on the GPU (an operation of NCCL occupies some of its
- * multiprocessors while it waits, at most CHANNEL_CTAS for a channel; computations end and give
- * theirs back) and the hardware's queues, which are shared when there are more streams than queues:
+ * multiprocessors while it waits; those of all channels of a rank are few enough to fit beside
+ * collectives, see channel_ctas in comm.c, and computations end and give theirs back) and the
+ * hardware's queues, which are shared when there are more streams than queues:
  * CUDA_DEVICE_MAX_CONNECTIONS is set to 32, their largest number, unless the user has set it
  * (driver.c). NCCL asks for one order of launches among communicators that share ranks only where
  * an operation of one may keep another from its place; see above. */
@@ -56,7 +57,8 @@ int dtm_cuda_channel_prepare(CudaDevice *d, uint32_t action, void **state) {
   if (!status)
     status = dtm_cuda_alloc(d, c->scratch_bytes * c->slots, "messages of a channel", &c->scratch);
   if (status) return status;
-  CUresult error = d->cu->stream_create(&c->stream, CU_STREAM_NON_BLOCKING);
+  CUresult error =
+      d->cu->stream_create_priority(&c->stream, CU_STREAM_NON_BLOCKING, CUDA_HIGHEST_PRIORITY);
   if (!error) error = d->cu->event_create(&c->ready, CU_EVENT_DISABLE_TIMING);
   for (uint32_t i = 0; i < c->slots && !error; i++)
     error = d->cu->event_create(&c->over[i], CU_EVENT_DISABLE_TIMING);

@@ -302,10 +302,12 @@ static int make_world(CudaDevice *d) {
 }
 
 /* The part of the world that this rank has in a round; NULL when it has none. A part is known when
- * the splitting of the whole is over, and may still be in progress then. */
-static int split_world(CudaDevice *d, int32_t color, int32_t key, ncclComm_t *part) {
+ * the splitting of the whole is over, and may still be in progress then. `ctas`: as many blocks of
+ * threads its operations may take; 0: NCCL's choice. */
+static int split_world(CudaDevice *d, int32_t color, int32_t key, int ctas, ncclComm_t *part) {
   CudaComm *c = d->collectives;
   ncclConfig_t config = CUDA_NCCL_CONFIG;
+  if (ctas) config.minCTAs = 1, config.maxCTAs = ctas;
   *part = NULL;
   ncclResult_t result =
       c->nccl.split(c->comms[0], color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, part, &config);
@@ -313,6 +315,20 @@ static int split_world(CudaDevice *d, int32_t color, int32_t key, ncclComm_t *pa
   if (!status && *part) status = add_comm(d, *part);
   if (status || !*part) return status;
   return settle(d, *part, ncclInProgress, "connect the ranks of a group");
+}
+
+/* Blocks of threads for the messages of one channel: all that a rank may have under way must find
+ * room on its GPU beside collectives (see channel.c). */
+static int channel_ctas(const Cuts *all) {
+  enum { ALL_CTAS = 64, MOST = 8 };
+  int most = 1;
+  for (int32_t r = 0; r < all->world; r++) {
+    int n = 0;
+    for (uint32_t i = 0; i < all->n; i++) n += all->at[i].alone && all->at[i].color[r] >= 0;
+    if (n > most) most = n;
+  }
+  int ctas = ALL_CTAS / most;
+  return ctas > MOST ? MOST : ctas < 1 ? 1 : ctas;
 }
 
 static int make_groups(CudaDevice *d) {
@@ -328,8 +344,9 @@ static int make_groups(CudaDevice *d) {
     uint32_t mine = all.n;
     for (uint32_t i = 0; i < all.n; i++)
       if (all.at[i].round == round && all.at[i].color[me] >= 0) mine = i;
-    int32_t color = mine < all.n ? all.at[mine].color[me] : -1;
-    status = split_world(d, color, color < 0 ? 0 : all.at[mine].key[me], &made[mine]);
+    const Cut *cut = mine < all.n ? &all.at[mine] : NULL;
+    status = split_world(d, cut ? cut->color[me] : -1, cut ? cut->key[me] : 0,
+                         cut && cut->alone ? channel_ctas(&all) : 0, &made[mine]);
   }
   for (uint32_t i = 0; i < c->ngroups && !status; i++)
     c->groups[i].comm = which[i] ? made[which[i] - 1] : c->comms[0];

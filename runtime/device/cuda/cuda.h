@@ -15,6 +15,9 @@
 #include "device/operands.h"
 #include "runtime/abi/cuda.h"
 
+/* Of streams whose work others wait for; the driver takes the highest that it has. */
+enum { CUDA_HIGHEST_PRIORITY = -5 };
+
 struct CudaBlasLt;
 struct CudaProducts; /* matmul.c: what all products share */
 struct CudaComm;     /* comm.c: communicators, NCCL */
@@ -56,7 +59,7 @@ typedef struct CudaDevice {
                            it waits, or enqueues something else each time */
   CudaStaging *staging;
   CudaGraphs *graphs;
-  int capturing; /* what is enqueued goes into a graph */
+  int capturing;               /* what is enqueued goes into a graph */
   struct CudaBundles *bundles; /* bundle.c */
   AbiStep step;                /* base.step */
   RtMirror mirror;

@@ -238,7 +238,6 @@ static int choose_gpu(CudaDevice *d) {
 }
 
 static int open_context(CudaDevice *d) {
-  enum { HIGHEST_PRIORITY = -5 }; /* the driver takes what it has */
   CUcontext context = NULL;
   CUresult error = d->cu->context_retain(&context, d->device);
   if (error) return dtm_cuda_failed(d, error, "start work");
@@ -246,7 +245,7 @@ static int open_context(CudaDevice *d) {
   error = d->cu->context_use(context);
   if (!error) error = d->cu->stream_create(&d->compute, CU_STREAM_NON_BLOCKING);
   if (!error)
-    error = d->cu->stream_create_priority(&d->comm, CU_STREAM_NON_BLOCKING, HIGHEST_PRIORITY);
+    error = d->cu->stream_create_priority(&d->comm, CU_STREAM_NON_BLOCKING, CUDA_HIGHEST_PRIORITY);
   return error ? dtm_cuda_failed(d, error, "start work") : 0;
 }
 

@@ -31,6 +31,7 @@ typedef struct Entry {
   CUevent begun, over;
   uint32_t action;
   int64_t step; /* from 1, as people count */
+  int graph;    /* the first of those in a graph */
 } Entry;
 
 /* Entries are made by the host's thread at `head` and dropped by the watchdog at `tail`. */
@@ -93,6 +94,7 @@ int dtm_cuda_watch_begin(CudaDevice *d, uint32_t line, CUstream stream, uint32_t
   if (l->open) {
     e->action = action;
     e->step = d->base.step->step + 1;
+    e->graph = line == CUDA_LINE_GRAPH;
   }
   int status = l->open ? record(d, &e->begun, stream) : 0;
   pthread_mutex_unlock(&w->lock);
@@ -159,8 +161,11 @@ static void describe(const CudaDevice *d, const Entry *e, char *text, size_t siz
   text[0] = 0;
   if (!e) return;
   const AbiAction *a = &image->action[e->action];
-  snprintf(text, size, "\n  at step %lld, %s (%s)", (long long)e->step, abi_text(image, a->name),
-           abi_text(image, a->source));
+  snprintf(text, size, "\n  at step %lld, %s (%s)%s", (long long)e->step, abi_text(image, a->name),
+           abi_text(image, a->source),
+           e->graph ? " or one behind it in the same CUDA graph; with DTM_CUDA_GRAPHS=0 in the "
+                      "environment it would be named"
+                    : "");
 }
 
 static int report(const CudaDevice *d, const Entry *e, const char *what) {
