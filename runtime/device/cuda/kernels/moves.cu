@@ -3,31 +3,47 @@
 #include "fault.cuh"
 #include "moves_args.h"
 
-/* Units of one tile of a box; I holds the number of any unit. */
-template <class U, class I>
+/* One piece of 1 << log_unit bytes; the same for all threads of a block. */
+DTM_DEVICE void copy_unit(char *dst, const char *src, uint32_t log_unit) {
+  switch (log_unit) {
+  case 0:
+    *dst = *src;
+    break;
+  case 1:
+    *(uint16_t *)dst = *(const uint16_t *)src;
+    break;
+  case 2:
+    *(uint32_t *)dst = *(const uint32_t *)src;
+    break;
+  case 3:
+    *(uint2 *)dst = *(const uint2 *)src;
+    break;
+  case 4:
+    *(uint4 *)dst = *(const uint4 *)src;
+    break;
+  }
+}
+
+/* Units of one tile of a box; I holds the number of any unit. Where a unit lies costs more code than
+ * its copy: it is there once for all sizes. */
+template <class I>
 DTM_DEVICE void copy_tile(const CudaBox &box, char *dst, const char *src, I tile) {
-#pragma unroll
+#pragma unroll 1
   for (int k = 0; k < MOVES_TILE / MOVES_THREADS; k++) {
     I unit = tile * MOVES_TILE + k * MOVES_THREADS + threadIdx.x;
     if (unit >= (I)box.units) return;
     I rest = unit / (I)box.row, column = unit % (I)box.row;
-    int64_t from = box.src + (int64_t)column * sizeof(U), to = box.dst + (int64_t)column * sizeof(U);
+    int64_t from = box.src + ((int64_t)column << box.log_unit);
+    int64_t to = box.dst + ((int64_t)column << box.log_unit);
+#pragma unroll 1
     for (uint32_t d = box.ndims; d-- > 0;) {
       I at = rest % (I)box.extent[d];
       rest /= (I)box.extent[d];
       from += at * box.src_stride[d];
       to += at * box.dst_stride[d];
     }
-    *(U *)(dst + to) = *(const U *)(src + from);
+    copy_unit(dst + to, src + from, box.log_unit);
   }
-}
-
-template <class U>
-DTM_DEVICE void copy_units(const CudaBox &box, char *dst, const char *src, int64_t tile) {
-  if (box.units < 1ll << 31)
-    copy_tile<U, uint32_t>(box, dst, src, (uint32_t)tile);
-  else
-    copy_tile<U, uint64_t>(box, dst, src, (uint64_t)tile);
 }
 
 /* A block of threads per tile. */
@@ -43,18 +59,10 @@ extern "C" __global__ void __launch_bounds__(MOVES_THREADS)
   }
   const CudaBox &box = boxes[first];
   int64_t tile = blockIdx.x - box.first_tile;
-  switch (box.log_unit) {
-  case 0:
-    return copy_units<uint8_t>(box, dst, src, tile);
-  case 1:
-    return copy_units<uint16_t>(box, dst, src, tile);
-  case 2:
-    return copy_units<uint32_t>(box, dst, src, tile);
-  case 3:
-    return copy_units<uint2>(box, dst, src, tile);
-  case 4:
-    return copy_units<uint4>(box, dst, src, tile);
-  }
+  if (box.units < 1ll << 31)
+    copy_tile<uint32_t>(box, dst, src, (uint32_t)tile);
+  else
+    copy_tile<uint64_t>(box, dst, src, (uint64_t)tile);
 }
 
 /* Bytes of `pattern` over and over; whole words where dst is aligned to them. */
