@@ -341,15 +341,16 @@ template <int N> DTM_DEVICE void backward_keys(const AttentionArgs &a) {
 /* --- entries ------------------------------------------------------------------------------------
  */
 
-#define ENTRY(name, function)                                                                      \
-  extern "C" __global__ void __launch_bounds__(THREADS)                                            \
+/* blocks: how many a multiprocessor shall hold, with as many registers as leaves each. */
+#define ENTRY(name, function, blocks)                                                              \
+  extern "C" __global__ void __launch_bounds__(THREADS, blocks)                                    \
       DTM_ENTRY(name)(const __grid_constant__ AttentionArgs a) {                                   \
     function(a);                                                                                   \
   }
 #if BACKWARD
-ENTRY(attention_keys, backward_keys<EACH>)
-ENTRY(attention_queries, backward_queries<EACH>)
+ENTRY(attention_keys, backward_keys<EACH>, 1)
+ENTRY(attention_queries, backward_queries<EACH>, sizeof(Real) == 4 ? 2 : 1)
 #else
-ENTRY(attention_forward, forward<EACH>)
+ENTRY(attention_forward, forward<EACH>, EACH == 1 ? 4 : sizeof(Real) == 4 ? 2 : 1)
 #endif
-ENTRY(attention_ranges, find_ranges)
+ENTRY(attention_ranges, find_ranges, 1)

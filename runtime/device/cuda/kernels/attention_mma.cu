@@ -40,7 +40,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
              *v = (const char *)a.v + t.key_row * a.features * 2;
   const Range queries =
       range_of(a.q_ranges, a.first_query, t.first, t.first + F_QUERIES, a.queries);
-  const float scale = (float)(a.scale * 1.4426950408889634);
+  /* The largest score is that of the largest product: if the scale is not positive, products are
+   * turned, or made 0, before. */
+  const float given = (float)(a.scale * 1.4426950408889634), turn = given < 0 ? -1 : 0,
+              scale = given == 0 ? 1 : fabsf(given);
 
   int at[MT][2]; /* positions of this thread's rows */
   const uint64_t number = head_number(a, t.batch, t.head);
@@ -85,12 +88,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
 
     float s[MT][N][4];
     scores<MT, N>(s, left_at(q_rows + first * ROW), columns_at(k_rows + buffer * F_KEYS * ROW));
+    if (!(given > 0)) {
 #pragma unroll
-    for (int m = 0; m < MT; m++)
+      for (int m = 0; m < MT; m++)
 #pragma unroll
-      for (int n = 0; n < N; n++)
+        for (int n = 0; n < N; n++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) s[m][n][e] *= scale;
+          for (int e = 0; e < 4; e++) s[m][n][e] *= turn;
+    }
     if (!all) mask_keys<MT, N>(s, a, at, first_key, NOTHING);
 
     unsigned p[MT][N][2];
@@ -103,15 +108,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
         for (int n = 0; n < N; n++) top = fmaxf(top, fmaxf(s[m][n][h * 2], s[m][n][h * 2 + 1]));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-        float shift = top == NOTHING ? 0 : top; /* nothing seen yet */
-        float factor = power(most[m][h] - shift);
+        float shift = top == NOTHING ? 0 : top * scale; /* nothing seen yet */
+        float factor = power(most[m][h] * scale - shift);
         most[m][h] = top;
         sum[m][h] *= factor;
 #pragma unroll
         for (int n = 0; n < N; n++)
 #pragma unroll
           for (int e = 0; e < 2; e++) {
-            float x = power(s[m][n][h * 2 + e] - shift);
+            float x = power(s[m][n][h * 2 + e] * scale - shift);
             s[m][n][h * 2 + e] = x;
             sum[m][h] += x;
           }
@@ -145,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
       by[h] = total == 0 ? 0 : 1 / total;
       int r = row + row_of(h * 2);
       if (lane() % 4 == 0 && r < t.valid)
-        ((float *)a.lse)[t.row + r] = total == 0 ? NOTHING : most[m][h] * LN2 + logf(total);
+        ((float *)a.lse)[t.row + r] = total == 0 ? NOTHING : most[m][h] * scale * LN2 + logf(total);
     }
     write_rows<C>((char *)a.out + (t.row + row) * a.features * 2, t.valid - row, a.features, 0,
                   out[m], by);
