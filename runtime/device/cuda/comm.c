@@ -1,10 +1,5 @@
 /* Communicators of NCCL, and what moves and channels enqueue: see comm.h.
- *
- * Groups. A mesh and a set of its axes cut the ranks of the mesh into disjoint groups; two of them
- * that cut alike share a communicator. ncclCommSplit is called by all ranks of the world, those
- * outside of a group with no colour, so ways to cut whose ranks are disjoint (stages of a pipeline,
- * its channels) are made by one call: a round. A communicator per channel: its messages are under
- * way beside everything else, and NCCL runs the operations of one communicator one by one. */
+ */
 #include "device/cuda/comm.h"
 
 #include <stdio.h>
@@ -13,7 +8,6 @@
 #include <time.h>
 
 #include "comm/errors.h"
-#include "runtime/abi/blocks.h"
 
 static int out_of_memory(CudaDevice *d) {
   return dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
@@ -97,6 +91,15 @@ static double now(void) {
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+static int too_late(CudaDevice *d, const char *what) {
+  RtComm *host = d->base.comm;
+  char who[512];
+  host->ops->latest(host, who, sizeof who);
+  return dtm_rt_fail(host, RT_LOST,
+                     "cannot %s: not all ranks came within %g s (see --deadline)%s%s", what,
+                     host->deadline, *who ? "\n  " : "", who);
+}
+
 /* Until what was begun on a communicator is over. `result`: of the call that began it. */
 static int settle(CudaDevice *d, ncclComm_t comm, ncclResult_t result, const char *what) {
   CudaComm *c = d->collectives;
@@ -116,165 +119,13 @@ static int settle(CudaDevice *d, ncclComm_t comm, ncclResult_t result, const cha
     failed = host->ops->look(host, false, &silent);
     if (failed) return failed;
     if (now() - since < host->deadline || silent < host->deadline) continue;
-    char who[512];
-    host->ops->latest(host, who, sizeof who);
-    return dtm_rt_fail(host, RT_LOST,
-                       "cannot %s: not all ranks came within %g s (see --deadline)%s%s", what,
-                       host->deadline, *who ? "\n  " : "", who);
+    return too_late(d, what);
   }
   return result == ncclSuccess ? 0 : nccl_failed(d, comm, result, what);
 }
 
 /* --- making communicators -----------------------------------------------------------------------
  */
-
-/* A way to cut the world: per rank its group (named by the rank that is first in it; -1: it is in
- * none) and its place in there. */
-typedef struct Cut {
-  int32_t *color, *key;
-  int alone; /* shares no communicator with another cut */
-  uint32_t round;
-} Cut;
-
-typedef struct Cuts {
-  Cut *at;
-  uint32_t n, nrounds;
-  int32_t world;
-} Cuts;
-
-static Cut *new_cut(Cuts *all) {
-  Cut *more = realloc(all->at, sizeof *more * (all->n + 1));
-  if (!more) return NULL;
-  all->at = more;
-  Cut *c = &more[all->n++];
-  *c = (Cut){.color = malloc(sizeof *c->color * (size_t)all->world),
-             .key = calloc((size_t)all->world, sizeof *c->key)};
-  if (!c->color || !c->key) return NULL;
-  for (int32_t r = 0; r < all->world; r++) c->color[r] = -1;
-  return c;
-}
-
-static void drop_cut(Cuts *all) {
-  Cut *c = &all->at[--all->n];
-  free(c->color);
-  free(c->key);
-}
-
-/* The groups of a mesh whose ranks differ in `axes` alone, ranks in the order of their positions.
- */
-static int cut_mesh(const Image *image, uint32_t mesh, uint32_t axes, Cuts *all) {
-  const AbiMesh *m = &image->mesh[mesh];
-  Cut *c = new_cut(all);
-  for (int64_t p = 0; c && p < m->nranks; p++) {
-    int64_t coord[ABI_MAX_AXES], place = 0;
-    abi_coords(m, p, coord);
-    for (uint32_t a = 0; a < m->naxes; a++) {
-      if (!(axes >> a & 1)) continue;
-      place = place * m->size[a] + coord[a];
-      coord[a] = 0;
-    }
-    int32_t rank = image->rank[m->ranks + (uint64_t)p];
-    c->color[rank] = image->rank[m->ranks + (uint64_t)abi_position(m, coord)];
-    c->key[rank] = (int32_t)place;
-  }
-  return c ? 0 : -1;
-}
-
-static int cut_channel(const Image *image, uint32_t channel, Cuts *all) {
-  int32_t *ranks = malloc(sizeof *ranks * (size_t)all->world);
-  Cut *c = ranks ? new_cut(all) : NULL;
-  int32_t n = c ? dtm_cuda_channel_ranks(image, channel, ranks) : 0;
-  for (int32_t i = 0; i < n; i++) {
-    c->color[ranks[i]] = ranks[0];
-    c->key[ranks[i]] = i;
-  }
-  if (c) c->alone = 1;
-  free(ranks);
-  return c ? 0 : -1;
-}
-
-static int same_cut(const Cuts *all, const Cut *a, const Cut *b) {
-  size_t bytes = sizeof *a->color * (size_t)all->world;
-  return !a->alone && !b->alone && !memcmp(a->color, b->color, bytes) &&
-         !memcmp(a->key, b->key, bytes);
-}
-
-static int is_world(const Cuts *all, const Cut *c) {
-  for (int32_t r = 0; r < all->world; r++)
-    if (c->color[r] != 0 || c->key[r] != r) return 0;
-  return !c->alone;
-}
-
-static int share_ranks(const Cuts *all, const Cut *a, const Cut *b) {
-  for (int32_t r = 0; r < all->world; r++)
-    if (a->color[r] >= 0 && b->color[r] >= 0) return 1;
-  return 0;
-}
-
-/* The first round whose cuts have no rank of this one. */
-static void choose_round(Cuts *all, uint32_t cut) {
-  Cut *c = &all->at[cut];
-  int taken = 1;
-  for (c->round = 0; taken; c->round += (uint32_t)taken) {
-    taken = 0;
-    for (uint32_t i = 0; i < cut && !taken; i++)
-      taken = all->at[i].round == c->round && share_ranks(all, c, &all->at[i]);
-  }
-  if (c->round >= all->nrounds) all->nrounds = c->round + 1;
-}
-
-/* Adds the last cut for a key, or finds an earlier one. *which: its number + 1; 0: the world. */
-static void keep_cut(Cuts *all, uint32_t *which) {
-  uint32_t last = all->n - 1;
-  *which = 0;
-  if (is_world(all, &all->at[last])) {
-    drop_cut(all);
-    return;
-  }
-  for (uint32_t i = 0; i < last; i++)
-    if (same_cut(all, &all->at[i], &all->at[last])) {
-      drop_cut(all);
-      *which = i + 1;
-      return;
-    }
-  choose_round(all, last);
-  *which = all->n;
-}
-
-/* What an action asks for, unless it was asked for before. */
-static int want(CudaComm *c, Cuts *all, const Image *image, CudaGroup key, uint32_t **which) {
-  for (uint32_t i = 0; i < c->ngroups; i++)
-    if (c->groups[i].kind == key.kind && c->groups[i].mesh == key.mesh &&
-        c->groups[i].axes == key.axes)
-      return 0;
-  CudaGroup *groups = realloc(c->groups, sizeof *groups * (c->ngroups + 1));
-  if (groups) c->groups = groups;
-  uint32_t *more = realloc(*which, sizeof *more * (c->ngroups + 1));
-  if (more) *which = more;
-  if (!groups || !more) return -1;
-  int status = key.kind == CUDA_COMM_GROUP ? cut_mesh(image, key.mesh, key.axes, all)
-                                           : cut_channel(image, key.axes, all);
-  if (status) return status;
-  keep_cut(all, &more[c->ngroups]);
-  groups[c->ngroups++] = key;
-  return 0;
-}
-
-/* All that any rank asks for, in the order of the image. */
-static int find_cuts(CudaComm *c, Cuts *all, const Image *image, uint32_t **which) {
-  for (uint64_t i = 0; i < image->action_count; i++) {
-    const AbiAction *a = &image->action[i];
-    CudaGroup key = {.kind = CUDA_COMM_GROUP, .axes = a->axes};
-    if (a->kind == ABI_POST)
-      key = (CudaGroup){.kind = CUDA_COMM_CHANNEL, .axes = a->code};
-    else if (dtm_cuda_move_has_group(image, a))
-      key.mesh = image->type[image->buffer[a->buffers].type].mesh;
-    else
-      continue;
-    if (want(c, all, image, key, which)) return -1;
-  }
-  return 0;
-}
 
 static int add_comm(CudaDevice *d, ncclComm_t comm) {
   CudaComm *c = d->collectives;
@@ -317,57 +168,87 @@ static int split_world(CudaDevice *d, int32_t color, int32_t key, int ctas, nccl
   return settle(d, *part, ncclInProgress, "connect the ranks of a group");
 }
 
-/* Blocks of threads for the messages of one channel: all that a rank may have under way must find
- * room on its GPU beside collectives (see channel.c). */
-static int channel_ctas(const Cuts *all) {
-  enum { ALL_CTAS = 64, MOST = 8 };
-  int most = 1;
-  for (int32_t r = 0; r < all->world; r++) {
-    int n = 0;
-    for (uint32_t i = 0; i < all->n; i++) n += all->at[i].alone && all->at[i].color[r] >= 0;
-    if (n > most) most = n;
+/* One communicator per cut, round by round. */
+static int split_rounds(CudaDevice *d, const CudaCuts *cuts, ncclComm_t *made) {
+  int32_t me = d->base.comm->rank;
+  int status = 0;
+  for (uint32_t round = 0; round < cuts->nrounds && !status; round++) {
+    const CudaCut *cut = dtm_cuda_cuts_of(cuts, round, me);
+    ncclComm_t part;
+    status = split_world(d, cut ? cut->color[me] : -1, cut ? cut->key[me] : 0,
+                         cut && cut->channel ? dtm_cuda_cuts_ctas(cuts) : 0, &part);
+    if (cut) made[cut - cuts->at] = part;
   }
-  int ctas = ALL_CTAS / most;
-  return ctas > MOST ? MOST : ctas < 1 ? 1 : ctas;
+  return status;
 }
 
 static int make_groups(CudaDevice *d) {
   CudaComm *c = d->collectives;
-  int32_t me = d->base.comm->rank;
-  Cuts all = {.world = d->base.comm->world};
-  uint32_t *which = NULL;
   ncclComm_t *made = NULL;
-  int status = find_cuts(c, &all, d->base.image, &which) ? out_of_memory(d) : 0;
-  if (!status) made = calloc(all.n + 1, sizeof *made);
-  if (!status && !made) status = out_of_memory(d);
-  for (uint32_t round = 0; round < all.nrounds && !status; round++) {
-    uint32_t mine = all.n;
-    for (uint32_t i = 0; i < all.n; i++)
-      if (all.at[i].round == round && all.at[i].color[me] >= 0) mine = i;
-    const Cut *cut = mine < all.n ? &all.at[mine] : NULL;
-    status = split_world(d, cut ? cut->color[me] : -1, cut ? cut->key[me] : 0,
-                         cut && cut->alone ? channel_ctas(&all) : 0, &made[mine]);
-  }
-  for (uint32_t i = 0; i < c->ngroups && !status; i++)
-    c->groups[i].comm = which[i] ? made[which[i] - 1] : c->comms[0];
+  int status = 0;
+  if (dtm_cuda_cuts_find(d->base.image, d->base.comm->world, &c->cuts)) status = out_of_memory(d);
+  if (!status) made = calloc(c->cuts.n + 1, sizeof *made);
+  if (!status) c->of_key = calloc(c->cuts.nkeys + 1, sizeof *c->of_key);
+  if (!status && (!made || !c->of_key)) status = out_of_memory(d);
+  if (!status) status = split_rounds(d, &c->cuts, made);
+  for (uint32_t i = 0; i < c->cuts.nkeys && !status; i++)
+    c->of_key[i] = c->cuts.keys[i].cut ? made[c->cuts.keys[i].cut - 1] : c->comms[0];
   free(made);
-  free(which);
-  while (all.n) drop_cut(&all);
-  free(all.at);
   return status;
 }
 
 ncclComm_t dtm_cuda_comm_of(const CudaDevice *d, const CudaMovePlan *p, uint32_t channel) {
   const CudaComm *c = d->collectives;
   if (p->comm == CUDA_COMM_WORLD) return c->comms[0];
-  for (uint32_t i = 0; i < c->ngroups && p->comm != CUDA_COMM_NONE; i++) {
-    const CudaGroup *g = &c->groups[i];
-    if (g->kind != p->comm) continue;
-    if (p->comm == CUDA_COMM_CHANNEL ? g->axes == channel
-                                     : g->mesh == p->mesh && g->axes == p->axes)
-      return g->comm;
+  for (uint32_t i = 0; i < c->cuts.nkeys && p->comm != CUDA_COMM_NONE; i++) {
+    const CudaCutKey *k = &c->cuts.keys[i];
+    if (k->kind != p->comm) continue;
+    if (p->comm == CUDA_COMM_CHANNEL ? k->channel == channel
+                                     : k->mesh == p->mesh && k->axes == p->axes)
+      return c->of_key[i];
   }
   return NULL;
+}
+
+/* --- channels -----------------------------------------------------------------------------------
+ */
+
+/* Until all that was enqueued on the stream of collectives is over. */
+static int finish_stream(CudaDevice *d) {
+  RtComm *host = d->base.comm;
+  double since = now(), silent;
+  for (;;) {
+    CUresult error = d->cu->stream_query(d->comm);
+    if (error != CUDA_ERROR_NOT_READY)
+      return error ? dtm_cuda_failed(d, error, "connect the stages of a pipeline") : 0;
+    struct timespec pause = {0, 200000};
+    nanosleep(&pause, NULL);
+    int failed = host->ops->look(host, false, &silent);
+    if (failed) return failed;
+    if (now() - since >= host->deadline && silent >= host->deadline)
+      return too_late(d, "connect the stages of a pipeline");
+  }
+}
+
+/* NCCL connects two ranks when they first exchange something, and their hosts wait for each other
+ * then. In a pipeline that would be a wait that the schedule knows nothing of: a post waits for its
+ * taker. So every channel moves a byte between the ranks that will use it, one channel after the
+ * other, in the order of their numbers on all ranks. */
+static int connect_channels(CudaDevice *d) {
+  const Image *image = d->base.image;
+  CUdeviceptr room = 0;
+  int status = 0;
+  if (!image->channel_count) return 0;
+  status = dtm_cuda_alloc(d, 1 + (size_t)d->base.comm->world, "a few bytes", &room);
+  for (uint32_t c = 0; c < image->channel_count && !status; c++)
+    for (uint64_t i = 0; i < image->action_count && !status; i++) {
+      const AbiAction *a = &image->action[i];
+      if ((a->kind == ABI_POST || a->kind == ABI_TAKE) && a->code == c && !d->base.skip[i])
+        status = dtm_cuda_channel_connect(d, (uint32_t)i, room);
+    }
+  if (!status) status = finish_stream(d);
+  if (room) d->cu->memory_free(room);
+  return status;
 }
 
 int dtm_cuda_comm_ready(CudaDevice *d) {
@@ -381,6 +262,7 @@ int dtm_cuda_comm_ready(CudaDevice *d) {
   c->loaded = 1;
   status = make_world(d);
   if (!status) status = make_groups(d);
+  if (!status) status = connect_channels(d);
   return status ? status : dtm_cuda_watch_open(d);
 }
 
@@ -407,7 +289,8 @@ void dtm_cuda_comm_close(CudaDevice *d) {
   if (c->table) d->cu->memory_free(c->table);
   pthread_mutex_destroy(&c->lock);
   free(c->comms);
-  free(c->groups);
+  free(c->of_key);
+  dtm_cuda_cuts_free(&c->cuts);
   free(c->boxes);
   free(c);
   d->collectives = NULL;

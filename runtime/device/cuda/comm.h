@@ -13,16 +13,9 @@
 #include <stdbool.h>
 
 #include "device/cuda/cuda.h"
-#include "device/cuda/move_plan.h"
+#include "device/cuda/cuts.h"
 
 typedef struct CudaWatch CudaWatch;
-
-/* The communicator of a key on this rank; NULL where it has no part. */
-typedef struct CudaGroup {
-  CudaCommKind kind;
-  uint32_t mesh, axes; /* of a group; `axes` is the number of a channel */
-  ncclComm_t comm;
-} CudaGroup;
 
 typedef struct CudaComm {
   CudaNccl nccl;
@@ -30,9 +23,9 @@ typedef struct CudaComm {
   pthread_mutex_t lock;
   ncclComm_t *comms; /* each once; the first is that of the world */
   uint32_t ncomms;
-  CudaGroup *groups;
-  uint32_t ngroups;
-  CudaBox *boxes; /* of all plans; `table` is the same on the GPU */
+  CudaCuts cuts;
+  ncclComm_t *of_key; /* per key of `cuts`; NULL where this rank has no part */
+  CudaBox *boxes;     /* of all plans; `table` is the same on the GPU */
   uint32_t nboxes;
   CUdeviceptr table;
   CUfunction copy, fill, rows; /* NULL until a plan has such a step */
@@ -61,6 +54,9 @@ int dtm_cuda_comm_group(CudaDevice *d, const CudaMovePlan *plan, const CudaStep 
 /* What comes next on `second` waits for what is enqueued on `first`. */
 int dtm_cuda_comm_wait(CudaDevice *d, CUevent event, CUstream first, CUstream second);
 
+/* channel.c: connects what a POST or TAKE action exchanges messages with; `room`: a byte to send,
+ * and one to receive for each rank. */
+int dtm_cuda_channel_connect(CudaDevice *d, uint32_t action, CUdeviceptr room);
 /* moves.c: whether an action waits for peers. */
 int dtm_cuda_move_meets(const CudaDevice *d, uint32_t action);
 
