@@ -206,6 +206,26 @@ static uint8_t *reach_row(PtxWarp *w, const PtxMemoryForm *f, uint64_t address, 
   return region->base + offset;
 }
 
+/* Settles what it can of lanes that lie anyhow: those that it returns must be looked at one by one.
+ */
+static uint32_t reach_lanes(PtxWarp *w, const PtxMemoryForm *f, const uint64_t *addresses,
+                            size_t bytes, PtxAccess access) {
+  uint32_t mask = w->mask;
+  PtxRegion *region = ptx_region_of(w, f->space, addresses[__builtin_ctz(mask)]);
+  if (!region || region == &w->block->local || (region->read_only && writes(access))) return mask;
+  uint64_t base = (uint64_t)(uintptr_t)region->base, offsets[PTX_LANES], out_of = 0;
+  if (region->bytes < bytes) return mask;
+  for (uint32_t i = 0; i < PTX_LANES; i++) {
+    uint64_t bad = (addresses[i] & (bytes - 1)) | (addresses[i] - base > region->bytes - bytes);
+    offsets[i] = addresses[i] - base;
+    out_of |= mask >> i & 1 ? bad : 0;
+  }
+  if (out_of) return mask;
+  PtxToucher toucher = ptx_toucher(w, region);
+  return ptx_region_touch_lanes(region, offsets, mask, bytes, access, &toucher,
+                                recorded(w, region));
+}
+
 /* --- between memory and rows
  * ----------------------------------------------------------------------- */
 
@@ -307,6 +327,20 @@ static void pack(const PtxWarp *w, const PtxMemoryForm *f, uint8_t *to) {
   }
 }
 
+/* memcpy of a size of an access. */
+static inline void copy(uint8_t *to, const uint8_t *from, size_t bytes) {
+  if (bytes == 4)
+    memcpy(to, from, 4);
+  else if (bytes == 2)
+    memcpy(to, from, 2);
+  else if (bytes == 8)
+    memcpy(to, from, 8);
+  else if (bytes == 16)
+    memcpy(to, from, 16);
+  else
+    memcpy(to, from, bytes);
+}
+
 void ptx_run_load(PtxWarp *w, const PtxOp *op) {
   const PtxMemoryForm *f = op->memory;
   size_t bytes = (size_t)f->bytes * f->count;
@@ -329,11 +363,13 @@ void ptx_run_load(PtxWarp *w, const PtxOp *op) {
     }
   }
   uint8_t values[PTX_LANES * 32];
+  uint32_t slow = reach_lanes(w, f, addresses, bytes, access);
   for (uint32_t left = mask; left; left &= left - 1) {
     uint32_t i = (uint32_t)__builtin_ctz(left);
-    const uint8_t *p = ptx_reach(w, op, i, f->space, addresses[i], bytes, access, NULL);
+    const uint8_t *p = (const uint8_t *)(uintptr_t)addresses[i];
+    if (slow >> i & 1) p = ptx_reach(w, op, i, f->space, addresses[i], bytes, access, NULL);
     if (!p) return;
-    memcpy(values + i * bytes, p, bytes);
+    copy(values + i * bytes, p, bytes);
   }
   unpack(w, f, values, bytes, mask);
 }
@@ -354,7 +390,12 @@ void ptx_run_store(PtxWarp *w, const PtxOp *op) {
       return;
     }
   }
-  for (uint32_t left = mask; left; left &= left - 1) {
+  uint32_t slow = reach_lanes(w, f, addresses, bytes, access);
+  for (uint32_t left = mask & ~slow; left; left &= left - 1) {
+    uint32_t i = (uint32_t)__builtin_ctz(left);
+    copy((uint8_t *)(uintptr_t)addresses[i], values + i * bytes, bytes);
+  }
+  for (uint32_t left = slow; left; left &= left - 1) {
     uint32_t i = (uint32_t)__builtin_ctz(left);
     uint8_t *p = ptx_reach(w, op, i, f->space, addresses[i], bytes, access, values + i * bytes);
     if (!p) return;

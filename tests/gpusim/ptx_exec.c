@@ -87,7 +87,6 @@ static void part(PtxWarp *w, const uint32_t *masks, const uint32_t *targets, uin
     if (masks[i] && targets[i] != join) push_path(w, masks[i], targets[i], join);
 }
 
-/* A path whose `join` is reached below must be there even if all of `part` went to it at once. */
 static void branch(PtxWarp *w, const PtxOp *op, uint32_t taken, uint32_t pc) {
   PtxPath *top = &w->path[w->depth - 1];
   uint32_t fall = top->mask & ~taken;
@@ -154,7 +153,7 @@ static void run_warp(PtxWarp *w) {
         mask &= op->guard_negated ? ~p : p;
       }
       steps++;
-      lane_steps += (uint32_t)__builtin_popcount(mask);
+      lane_steps += mask == UINT32_MAX ? PTX_LANES : (uint32_t)__builtin_popcount(mask);
       w->mask = mask;
       switch ((PtxFlow)op->flow) {
       case FLOW_NEXT:

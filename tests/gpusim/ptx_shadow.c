@@ -266,6 +266,70 @@ bool ptx_region_touch_row(PtxRegion *r, size_t offset, size_t bytes, PtxAccess a
   return true;
 }
 
+/* The bounds between which a record tells of an earlier launch, an earlier block, an earlier epoch.
+ */
+typedef struct Bounds {
+  uint64_t floor, begin, now, launch;
+} Bounds;
+
+static Bounds bounds_of(const PtxClock *clock) {
+  return (Bounds){clock->floor << EPOCH_SHIFT, clock->begin << EPOCH_SHIFT,
+                  clock->now << EPOCH_SHIFT, clock->launch << EPOCH_SHIFT};
+}
+
+/* Plainly ordered before `mine`, or of the same thread. */
+static inline bool plain(uint64_t old, uint64_t mine, const Bounds *b) {
+  if (old < b->floor || !((old ^ mine) & ~(PHASE_MASK | ATOMIC))) return true;
+  return old >= b->begin && old < b->now && (old & WARP_MASK) != MANY_BLOCKS;
+}
+
+static bool touch_records(PtxPage *page, size_t at, size_t bytes, PtxAccess access, uint64_t mine,
+                          const Bounds *b, const PtxClock *clock) {
+  uint32_t shift = page->shift;
+  if (!page->records || bytes & (((size_t)1 << shift) - 1)) return false;
+  uint64_t *wrote = page->records + (at >> shift), *read = wrote + (PAGE >> shift);
+  size_t n = bytes >> shift;
+  for (size_t j = 0; j < n; j++)
+    if (!plain(wrote[j], mine, b)) return false;
+  if (access == ACCESS_WRITE) {
+    for (size_t j = 0; j < n; j++)
+      if (!plain(read[j], mine, b)) return false;
+    for (size_t j = 0; j < n; j++) wrote[j] = mine;
+    return true;
+  }
+  if (access == ACCESS_READ_CONSTANT)
+    for (size_t j = 0; j < n; j++)
+      if (wrote[j] >= b->launch) return false;
+  for (size_t j = 0; j < n; j++)
+    read[j] = plain(read[j], mine, b) ? mine : join_readers(read[j], mine, clock);
+  return true;
+}
+
+uint32_t ptx_region_touch_lanes(PtxRegion *r, const uint64_t *offsets, uint32_t mask, size_t bytes,
+                                PtxAccess access, const PtxToucher *who, bool recorded) {
+  Bounds bounds = bounds_of(who->clock);
+  uint64_t lane0 = record_of(who, 0);
+  uint32_t unsettled = 0;
+  if (access > ACCESS_WRITE) return mask;
+  for (uint32_t left = mask; left; left &= left - 1) {
+    uint32_t lane = (uint32_t)__builtin_ctz(left);
+    size_t at = offsets[lane] & (PAGE - 1);
+    PtxPage *page = r->pages[offsets[lane] >> PAGE_SHIFT];
+    uint64_t want = page ? bits(at & 63, bytes) : 0, *word = page ? &page->written[at >> 6] : &want;
+    if (!page || (access != ACCESS_WRITE && (*word & want) != want) ||
+        (recorded && !touch_records(page, at, bytes, access, lane0 + ((uint64_t)lane << LANE_SHIFT),
+                                    &bounds, who->clock))) {
+      unsettled |= 1u << lane;
+      continue;
+    }
+    if (access == ACCESS_WRITE && (*word & want) != want) {
+      page->nwritten += (uint32_t)__builtin_popcountll(want & ~*word);
+      *word |= want;
+    }
+  }
+  return unsettled;
+}
+
 bool ptx_region_pend(PtxRegion *r, size_t offset, size_t bytes, const PtxToucher *who,
                      uint32_t lane, PtxCollision *collision) {
   if (!ptx_region_touch(r, offset, bytes, ACCESS_WRITE, who, lane, false, collision)) return false;

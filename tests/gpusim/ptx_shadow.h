@@ -93,6 +93,12 @@ bool ptx_region_touch(PtxRegion *region, size_t offset, size_t bytes, PtxAccess 
  * looked at. */
 bool ptx_region_touch_row(PtxRegion *region, size_t offset, size_t bytes, PtxAccess access,
                           const PtxToucher *who, uint32_t first, uint32_t lanes);
+/* Lanes of a mask that each access `bytes` (a power of two, aligned) at an offset of their own:
+ * notes all of it, also what is written, for those lanes that are plainly right, and returns the
+ * others, of which nothing was noted. */
+uint32_t ptx_region_touch_lanes(PtxRegion *region, const uint64_t *offsets, uint32_t mask,
+                                size_t bytes, PtxAccess access, const PtxToucher *who,
+                                bool recorded);
 /* Bytes that a copy under way will write: nobody may touch them, until ptx_region_land. */
 bool ptx_region_pend(PtxRegion *region, size_t offset, size_t bytes, const PtxToucher *who,
                      uint32_t lane, PtxCollision *collision);
