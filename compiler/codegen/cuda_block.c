@@ -102,7 +102,7 @@ static void emit_instr(CudaText *t, uint32_t i, const char *guard, const char *s
 /* --- the vector dim ---- */
 
 static bool is_array(const CudaText *t, uint32_t i) {
-  return t->form[i] == CUDA_FORM_ARRAY;
+  return t->form[i] == CUDA_FORM_ARRAY && !t->single;
 }
 
 /* Where the vectors of every contiguous access begin, and whether they may be moved as words. */
@@ -130,7 +130,8 @@ static void load_arrays(CudaText *t, const KBlock *block, const char *at) {
     if (!is_array(t, i) || (t->columns && in->kind == K_ACCUM)) continue;
     cuda_line(t, "%s v%u[%u];", cuda_type((DType)in->type), i + 1, t->width);
     if (in->kind != K_STORE)
-      cuda_statement(t, i, "dtm_load(v%u, p%u + %s, count, wide);", i + 1, i + 1, at);
+      cuda_statement(t, i, "dtm_load(v%u, p%u + %s%s);", i + 1, i + 1, at,
+                     t->columns ? ", count, wide" : "");
   }
 }
 
@@ -138,7 +139,8 @@ static void store_arrays(CudaText *t, const KBlock *block, const char *at) {
   for (uint32_t i = block->first; i < block->first + block->count; i++)
     if (is_array(t, i) && instr(t, i)->kind != K_LOAD &&
         !(t->columns && instr(t, i)->kind == K_ACCUM))
-      cuda_statement(t, i, "dtm_store(p%u + %s, v%u, count, wide);", i + 1, at, i + 1);
+      cuda_statement(t, i, "dtm_store(p%u + %s, v%u%s);", i + 1, at, i + 1,
+                     t->columns ? ", count, wide" : "");
 }
 
 static void compute_elements(CudaText *t, const KBlock *block, const char *guard) {
@@ -193,18 +195,37 @@ static bool computes_elements(const CudaText *t, const KBlock *block) {
   return false;
 }
 
+/* The elements of a vector that is not whole, or not aligned, one by one: by the thread that has
+ * the vector, so that a thread has the same elements in every loop. */
+static void emit_singles(CudaText *t, const KBlock *block, const char *hi) {
+  const char *i = t->index[t->vec];
+  cuda_line(t, "#pragma unroll 1");
+  cuda_open(t, "for (int64_t j = %s, last = dtm_least(%s + %u, %s); j < last; j++) {", i, i,
+            t->width, hi);
+  t->single = true;
+  t->index[t->vec] = "j";
+  compute_elements(t, block, NULL);
+  t->index[t->vec] = i;
+  t->single = false;
+  cuda_close(t);
+}
+
 static void emit_vectors(CudaText *t, const KBlock *block, const char *lo, const char *hi) {
   if (!computes_elements(t, block)) return;
   if (t->width > 1) emit_pointers(t, block);
   open_vectors(t, lo, hi);
   const char *at = t->index[t->vec] = arena_printf(t->arena, "i%u", t->vec);
   if (t->width > 1) {
-    cuda_line(t, "const int count = dtm_count<%u>(%s - %s);", t->width, hi, at);
+    cuda_open(t, "if (wide && %s + %u <= %s) {", at, t->width, hi);
     load_arrays(t, block, at);
     open_elements(t);
-    compute_elements(t, block, "e < count");
+    compute_elements(t, block, NULL);
     close_elements(t);
     store_arrays(t, block, at);
+    t->depth--;
+    cuda_open(t, "} else {");
+    emit_singles(t, block, hi);
+    cuda_close(t);
   } else {
     compute_elements(t, block, NULL);
   }

@@ -30,6 +30,7 @@ typedef struct CudaText {
   const char *index[KERNEL_MAX_DIMS]; /* loop indices as they are at the moment, or NULL */
   const char *chunk, *block;          /* number of the chunk, of the block of the vector dim */
   bool element;                       /* within the loop over W elements */
+  bool single;                        /* one element in place of W: what is no whole vector */
   const KNote *said;                  /* note of the statement before */
 } CudaText;
 

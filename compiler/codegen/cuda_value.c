@@ -64,7 +64,7 @@ static const char *literal(Arena *arena, const KInstr *in) {
 const char *cuda_operand(const CudaText *t, KRef ref) {
   const KInstr *def = &t->k->instrs[ref - 1];
   if (def->kind == K_CONST) return literal(t->arena, def);
-  bool element = t->element && t->form[ref - 1] == CUDA_FORM_ARRAY;
+  bool element = t->element && !t->single && t->form[ref - 1] == CUDA_FORM_ARRAY;
   return arena_printf(t->arena, element ? "v%u[e]" : "v%u", ref);
 }
 

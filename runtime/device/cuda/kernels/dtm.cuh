@@ -330,39 +330,45 @@ template <int W, class... S> DTM_DEVICE bool dtm_aligned(const S *...p) {
   return ((((uint64_t)p & (dtm_words<W, S>::each - 1)) == 0) && ...);
 }
 
+/* W elements at p, which is aligned. */
+template <int W, class S, class V> DTM_DEVICE void dtm_load(V (&to)[W], const S *p) {
+  typedef dtm_words<W, S> words;
+  union {
+    typename words::word word[words::count];
+    S element[W];
+  } all;
+#pragma unroll
+  for (int i = 0; i < words::count; i++) all.word[i] = ((const typename words::word *)p)[i];
+#pragma unroll
+  for (int e = 0; e < W; e++) to[e] = dtm_value(all.element[e]);
+}
+template <int W, class S, class V> DTM_DEVICE void dtm_store(S *p, const V (&from)[W]) {
+  typedef dtm_words<W, S> words;
+  union {
+    typename words::word word[words::count];
+    S element[W];
+  } all;
+#pragma unroll
+  for (int e = 0; e < W; e++) all.element[e] = dtm_as<S>(from[e]);
+#pragma unroll
+  for (int i = 0; i < words::count; i++) ((typename words::word *)p)[i] = all.word[i];
+}
+
 /* The first `m` of W elements at p, the others 0. `wide`: p is aligned. */
 template <int W, class S, class V>
 DTM_DEVICE void dtm_load(V (&to)[W], const S *p, int m, bool wide) {
-  typedef dtm_words<W, S> words;
-  if (wide && m == W) {
-    union {
-      typename words::word word[words::count];
-      S element[W];
-    } all;
-#pragma unroll
-    for (int i = 0; i < words::count; i++)
-      all.word[i] = ((const typename words::word *)p)[i];
-#pragma unroll
-    for (int e = 0; e < W; e++) to[e] = dtm_value(all.element[e]);
-  } else {
+  if (wide && m == W)
+    dtm_load(to, p);
+  else {
 #pragma unroll
     for (int e = 0; e < W; e++) to[e] = e < m ? dtm_value(p[e]) : V(0);
   }
 }
-
 template <int W, class S, class V>
 DTM_DEVICE void dtm_store(S *p, const V (&from)[W], int m, bool wide) {
-  typedef dtm_words<W, S> words;
-  if (wide && m == W) {
-    union {
-      typename words::word word[words::count];
-      S element[W];
-    } all;
-#pragma unroll
-    for (int e = 0; e < W; e++) all.element[e] = dtm_as<S>(from[e]);
-#pragma unroll
-    for (int i = 0; i < words::count; i++) ((typename words::word *)p)[i] = all.word[i];
-  } else {
+  if (wide && m == W)
+    dtm_store(p, from);
+  else {
 #pragma unroll
     for (int e = 0; e < W; e++)
       if (e < m) p[e] = dtm_as<S>(from[e]);
