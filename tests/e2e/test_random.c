@@ -9,7 +9,8 @@
  *     DTMC=bin/dtmc e2e_test_random SEED FROM COUNT
  *     e2e_test_random print SEED NUMBER                 the text of one
  *
- * VERBOSE in the environment also shows what is rejected. */
+ * VERBOSE in the environment also shows what is rejected; RANDOM_FLAGS is given to dtmc for all
+ * runs on meshes: "--target=cuda:compute_80" compares GPUs with the processor. */
 #include <check.h>
 #include <jansson.h>
 #include <math.h>
@@ -327,10 +328,12 @@ static void try_program(uint64_t seed, uint64_t number, const char *work, Tally 
       outcome_free(&o);
     }
     uint64_t state = seed * 31 + number;
+    const char *more = getenv("RANDOM_FLAGS");
     for (int m = 0; m < MESHES; m++) {
-      char mesh[64], flags[128];
+      char mesh[64], flags[256];
       draw_mesh(&t, &state, mesh, sizeof mesh);
-      snprintf(flags, sizeof flags, "--mesh %s%s", mesh, m == 2 && number % 3 ? " --no-fuse" : "");
+      snprintf(flags, sizeof flags, "%s --mesh %s%s", more ? more : "", mesh,
+               m == 2 && number % 3 ? " --no-fuse" : "");
       Outcome first = train(&t, "random.dtm", flags, 1, STEPS);
       expect(&t, &base, &first, 1e-9, flags);
       if (m == 0 && first.code == 0) {
@@ -341,7 +344,7 @@ static void try_program(uint64_t seed, uint64_t number, const char *work, Tally 
           outcome_free(&first);
           continue;
         }
-        snprintf(flags, sizeof flags, "--mesh %s --no-reuse", mesh);
+        snprintf(flags, sizeof flags, "%s --mesh %s --no-reuse", more ? more : "", mesh);
         o = train(&t, "random.dtm", flags, 1, STEPS);
         expect(&t, &first, &o, 0, flags);
         outcome_free(&o);
