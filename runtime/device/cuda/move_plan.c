@@ -59,9 +59,15 @@ static bool is_gather(const PlanBuild *b, uint32_t pair) {
   return true;
 }
 
+static int32_t place_of(const Moves *m, int32_t rank) {
+  int32_t r = 0;
+  while (m->group[r] != rank) r++;
+  return r;
+}
+
 /* What one pair of buffers brings to this rank. */
 typedef struct Gather {
-  enum { BY_MESSAGES, IN_PLACE, PADDED } form;
+  enum { BY_MESSAGES, IN_PLACE, EVEN, PADDED } form;
   RtBox *boxes; /* all that this rank takes of the pair */
   size_t nboxes;
   int64_t largest; /* bytes of the largest block */
@@ -81,14 +87,37 @@ static void find_gather(PlanBuild *b, const Moves *m, uint32_t pair, Gather *g) 
   bool chunks = smallest == g->largest && smallest > 0;
   for (size_t i = 0; i < g->nboxes && chunks; i++) {
     const RtBox *box = &g->boxes[i];
-    int32_t r = 0;
-    while (m->group[r] != box->peer) r++;
-    chunks = plan_dense_dst(box) && box->dst_offset * b->element == r * smallest;
+    chunks =
+        plan_dense_dst(box) && box->dst_offset * b->element == place_of(m, box->peer) * smallest;
   }
   if (chunks)
     g->form = IN_PLACE;
+  else if (smallest == g->largest && smallest > 0)
+    g->form = EVEN;
   else if (!plan_wasteful(g->largest * m->ngroup, total))
     g->form = PADDED;
+}
+
+/* Blocks of equal size that do not follow each other in the result: from where they are into
+ * scratch memory. */
+static void gather_even(PlanBuild *b, const Moves *m, uint32_t pair, const Gather *g) {
+  int64_t scratch = plan_scratch(b, g->largest * m->ngroup);
+  for (size_t i = 0; i < g->nboxes; i++) {
+    const RtBox *box = &g->boxes[i];
+    RtBox packed = plan_packed_src(box);
+    if (box->peer == b->rank)
+      plan_local(b, box, plan_src_at(b, pair), plan_dst_at(b, pair));
+    else
+      plan_copy(b, &b->unpack, CUDA_AT_SCRATCH, CUDA_AT_DST, &packed,
+                scratch + place_of(m, box->peer) * g->largest, plan_dst_at(b, pair));
+  }
+  plan_call(b, (CudaCall){.kind = CUDA_CALL_ALL_GATHER,
+                          .from = CUDA_AT_SRC,
+                          .to = CUDA_AT_SCRATCH,
+                          .src = plan_src_at(b, pair),
+                          .dst = scratch,
+                          .count = (size_t)g->largest,
+                          .type = ncclInt8});
 }
 
 /* Through scratch memory: a chunk per rank, which holds its blocks of all these pairs, each with
@@ -96,8 +125,7 @@ static void find_gather(PlanBuild *b, const Moves *m, uint32_t pair, Gather *g) 
 static void gather_padded(PlanBuild *b, const Moves *m, const Gather *gathers) {
   enum { ALIGN = 16 };
   int64_t chunk = 0, at = 0;
-  int32_t mine = 0;
-  while (m->group[mine] != b->rank) mine++;
+  int32_t mine = place_of(m, b->rank);
   for (uint32_t p = 0; p < plan_pairs(b); p++)
     if (gathers[p].form == PADDED) chunk += (gathers[p].largest + ALIGN - 1) / ALIGN * ALIGN;
   if (!chunk) return;
@@ -107,8 +135,7 @@ static void gather_padded(PlanBuild *b, const Moves *m, const Gather *gathers) {
     if (g->form != PADDED) continue;
     for (size_t i = 0; i < g->nboxes; i++) {
       const RtBox *box = &g->boxes[i];
-      int32_t r = 0;
-      while (m->group[r] != box->peer) r++;
+      int32_t r = place_of(m, box->peer);
       int64_t place = scratch + r * chunk + at;
       if (r == mine) {
         RtBox packed = plan_packed_dst(box);
@@ -186,6 +213,7 @@ static void plan_pull(PlanBuild *b, const Moves *m) {
   for (uint32_t p = 0; p < plan_pairs(b); p++) {
     find_gather(b, m, p, &gathers[p]);
     if (gathers[p].form == IN_PLACE) gather_in_place(b, p, gathers[p].largest);
+    if (gathers[p].form == EVEN) gather_even(b, m, p, &gathers[p]);
   }
   if (!b->failed) gather_padded(b, m, gathers);
   for (int32_t r = 0; r < m->ngroup && !b->failed; r++) {

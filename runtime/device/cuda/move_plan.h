@@ -7,11 +7,12 @@
  * boxes of the receiving one, which both know.
  *
  * Forms of a gather. Where the blocks of all ranks are equal contiguous chunks of the result, one
- * call moves them in place. Else they are padded to the largest, gathered through scratch memory
- * and put in their places; unless padding would add more than a quarter to at least 1 MiB: then
- * every rank sends its block as it is to each of the others, which costs more messages but no byte
- * and no copy too many. Reduce-scatters have the same three forms, the last with one reduction per
- * receiving rank. Everything else is exchanged by messages. */
+ * call moves them in place. Equal blocks elsewhere are gathered into scratch memory and put in
+ * their places. Others are padded to the largest and go the same way, all of a bucket by one call;
+ * unless padding would add more than a quarter to at least 1 MiB: then every rank sends its block
+ * as it is to each of the others, which costs more messages but no byte and no copy too many.
+ * Reduce-scatters have the same four forms, the last with one reduction per receiving rank.
+ * Everything else is exchanged by messages. */
 #ifndef DTM_RT_DEVICE_CUDA_MOVE_PLAN_H
 #define DTM_RT_DEVICE_CUDA_MOVE_PLAN_H
 

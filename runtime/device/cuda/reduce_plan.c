@@ -147,7 +147,7 @@ static void plan_all_reduce(PlanBuild *b, const Moves *m) {
 typedef struct Kept {
   RtBox *boxes;           /* per member; an extent of 0 where it keeps nothing */
   int64_t largest, total; /* elements */
-  enum { IN_PLACE, PADDED, ONE_BY_ONE, FOLDED } form;
+  enum { IN_PLACE, EVEN, PADDED, ONE_BY_ONE, FOLDED } form;
 } Kept;
 
 static void find_kept(PlanBuild *b, const Moves *m, uint32_t pair, Kept *k) {
@@ -168,10 +168,8 @@ static void find_kept(PlanBuild *b, const Moves *m, uint32_t pair, Kept *k) {
     chunks = chunks && plan_dense_src(box) && box->src_offset == r * n;
   }
   int64_t padded = k->largest * m->ngroup * b->element;
-  k->form = !is_native(b)                                  ? FOLDED
-            : chunks && smallest == k->largest             ? IN_PLACE
-            : plan_wasteful(padded, k->total * b->element) ? ONE_BY_ONE
-                                                           : PADDED;
+  k->form = !is_native(b) ? FOLDED : smallest < k->largest ? PADDED : chunks ? IN_PLACE : EVEN;
+  if (k->form == PADDED && plan_wasteful(padded, k->total * b->element)) k->form = ONE_BY_ONE;
 }
 
 /* Through scratch memory: a chunk per rank, which holds what it keeps of all these pairs, each with
@@ -200,6 +198,23 @@ static void scatter_padded(PlanBuild *b, const Moves *m, const Kept *kept, int32
   c.src = scratch;
   c.dst = scratch + mine * chunk;
   c.count = (size_t)(chunk / b->element);
+  plan_call(b, c);
+}
+
+/* What the ranks keep is of equal size: packed chunk by chunk, and reduced into its place. */
+static void scatter_even(PlanBuild *b, const Moves *m, uint32_t pair, const Kept *k) {
+  int64_t chunk = k->largest * b->element, scratch = plan_scratch(b, chunk * m->ngroup);
+  for (int32_t r = 0; r < m->ngroup; r++) {
+    RtBox packed = plan_packed_dst(&k->boxes[r]);
+    plan_copy(b, &b->pack, CUDA_AT_SRC, CUDA_AT_SCRATCH, &packed, plan_src_at(b, pair),
+              scratch + r * chunk);
+  }
+  CudaCall c = reduction(b, CUDA_CALL_REDUCE_SCATTER);
+  c.from = CUDA_AT_SCRATCH;
+  c.to = CUDA_AT_DST;
+  c.src = scratch;
+  c.dst = plan_dst_at(b, pair);
+  c.count = (size_t)k->largest;
   plan_call(b, c);
 }
 
@@ -297,6 +312,7 @@ static void plan_scatter(PlanBuild *b, const Moves *m) {
   for (uint32_t p = 0; p < plan_pairs(b) && !b->failed; p++) find_kept(b, m, p, &kept[p]);
   for (uint32_t p = 0; p < plan_pairs(b) && !b->failed; p++) {
     if (kept[p].form == IN_PLACE) scatter_in_place(b, p, &kept[p]);
+    if (kept[p].form == EVEN) scatter_even(b, m, p, &kept[p]);
     if (kept[p].form == ONE_BY_ONE) scatter_one_by_one(b, m, p, &kept[p]);
   }
   if (!b->failed) scatter_padded(b, m, kept, mine);
