@@ -1,5 +1,6 @@
 /* Our own declarations of cuBLASLt against the header of a CUDA toolkit, where there is one: every
- * entry has the type that header gives it, every constant its value. */
+ * entry has the type that header gives it, every constant its value. Where the library is there
+ * too, it takes every attribute that products set, which needs no GPU. */
 #include <stdio.h>
 
 #include "device/cuda/cublaslt.h"
@@ -43,6 +44,52 @@ SAME(offsetof(LtHeuristic, workspace), offsetof(cublasLtMatmulHeuristicResult_t,
 SAME(offsetof(LtHeuristic, state), offsetof(cublasLtMatmulHeuristicResult_t, state));
 SAME(offsetof(LtHeuristic, waves), offsetof(cublasLtMatmulHeuristicResult_t, wavesCount));
 
+/* Names the first attribute that is refused. */
+static const char *refused(const CudaBlasLt *lt) {
+  const int32_t one = LT_OP_T;
+  const int64_t stride = 64;
+  const uint64_t bytes = 1 << 20;
+  const uint32_t epilogue = LT_EPILOGUE_GELU | LT_EPILOGUE_BIAS,
+                 reductions = LT_REDUCTION_COMPUTE_TYPE;
+  const uint32_t alignment = 16;
+  const void *bias = &one;
+  LtMatmulDesc *d = NULL;
+  LtMatrixLayout *l = NULL;
+  LtPreference *p = NULL;
+  if (lt->matmul_create(&d, LT_COMPUTE_64F, LT_R_64F)) return "compute type";
+  if (lt->matmul_set(d, LT_MATMUL_TRANSA, &one, sizeof one)) return "transa";
+  if (lt->matmul_set(d, LT_MATMUL_TRANSB, &one, sizeof one)) return "transb";
+  if (lt->matmul_set(d, LT_MATMUL_EPILOGUE, &epilogue, sizeof epilogue)) return "epilogue";
+  if (lt->matmul_set(d, LT_MATMUL_BIAS_POINTER, &bias, sizeof bias)) return "bias";
+  if (lt->layout_create(&l, LT_R_16BF, 8, 8, 8)) return "layout";
+  if (lt->layout_set(l, LT_LAYOUT_BATCH_COUNT, &one, sizeof one)) return "batch count";
+  if (lt->layout_set(l, LT_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride)) return "stride";
+  if (lt->preference_create(&p)) return "preference";
+  if (lt->preference_set(p, LT_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes)) return "workspace";
+  if (lt->preference_set(p, LT_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions))
+    return "reductions";
+  for (int i = LT_PREF_MIN_ALIGNMENT_A_BYTES; i <= LT_PREF_MIN_ALIGNMENT_D_BYTES; i++)
+    if (lt->preference_set(p, (LtPreferenceAttribute)i, &alignment, sizeof alignment))
+      return "alignment";
+  lt->matmul_destroy(d);
+  lt->layout_destroy(l);
+  lt->preference_destroy(p);
+  return NULL;
+}
+
+static int attributes(void) {
+  CudaBlasLt lt;
+  char message[2048];
+  const char *error = dtm_cuda_blaslt_load(&lt, message, sizeof message);
+  if (error) {
+    printf("attributes are not tried: %s\n", error);
+    return 0;
+  }
+  const char *lacks = refused(&lt);
+  if (lacks) printf("cuBLASLt refuses: %s\n", lacks);
+  return lacks != NULL;
+}
+
 /* The list, read with the header's types. */
 #pragma GCC diagnostic ignored "-Wshadow"
 int main(void) {
@@ -63,7 +110,7 @@ int main(void) {
   CUDA_BLASLT(SAME_TYPE)
   printf("the declarations are those of cublasLt.h of CUDA %d.%d\n", CUBLAS_VER_MAJOR,
          CUBLAS_VER_MINOR);
-  return 0;
+  return attributes();
 }
 #else
 int main(void) {
