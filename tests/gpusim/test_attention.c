@@ -1,6 +1,6 @@
 /* Attention's kernels for GPUs, interpreted, against plain loops in f64: every element type and
  * class of head dims, extents around the sizes of blocks and none, groups of heads cut anywhere,
- * positions, dropout; what they leave out, lse of rows that see nothing; the same launches twice.
+ * positions, dropout, rows that see nothing, blocks that nobody sees.
  *
  * The bound of bf16 and f16 is that of rounding the weights before the second product, see
  * attention_plan.h; lse is as exact as in f32. */
@@ -28,6 +28,7 @@ static struct {
   uint32_t nmodules;
   char name[MAX_MODULES][64];
   PtxModule *module[MAX_MODULES];
+  PtxCount count; /* of all launches */
 } gpu;
 
 /* --- modules ------------------------------------------------------------------------------------
@@ -163,7 +164,7 @@ static void launch(const AbiCudaInstance *instance, const AttentionLaunch *l,
                    .shared_bytes = l->shared,
                    .params = args};
   PtxFault fault;
-  ck_assert_msg(ptx_launch(gpu.memory, f, &how, NULL, &fault), "%s", fault.text);
+  ck_assert_msg(ptx_launch(gpu.memory, f, &how, &gpu.count, &fault), "%s", fault.text);
 }
 
 /* `micros` > 1: the block is micro-batch `micro` of so many along dim `micro_dim`. */
@@ -389,6 +390,32 @@ START_TEST(scales) {
 }
 END_TEST
 
+static uint64_t lane_steps_of(const Attention *a) {
+  AttentionWhole w = attention_begin(*a);
+  AttentionRun r = attention_allocate(&w);
+  gpu.count = (PtxCount){0};
+  forward(a, whole, &r);
+  backward(a, whole, &r);
+  attention_release(&r);
+  attention_end(&w);
+  return gpu.count.lane_steps;
+}
+
+/* Five eighths of the blocks hold what a causal query sees, and some are masked; also where
+ * positions say so. */
+START_TEST(blocks_that_nobody_sees_cost_nothing) {
+  enum { N = 512 };
+  int64_t at[N];
+  for (int64_t i = 0; i < N; i++) at[i] = N / 2 - i;
+  Attention a = attention_shape(both[_i], 1, 1, 1, N, N, 8, 8);
+  double all = (double)lane_steps_of(&a);
+  a.causal = 1;
+  ck_assert_double_lt((double)lane_steps_of(&a), 0.95 * all);
+  a.q_positions = a.k_positions = at;
+  ck_assert_double_lt((double)lane_steps_of(&a), 0.95 * all);
+}
+END_TEST
+
 /* The instance follows from the types and from where the blocks lie. */
 START_TEST(instances) {
   enum { BATCH = 2, HEADS = 4, WIDTH = 64, LENGTH = 100 };
@@ -433,6 +460,7 @@ int main(void) {
   tcase_add_loop_test(t, positions, 0, 2);
   tcase_add_loop_test(t, blocks_of_a_ring, 0, 2);
   tcase_add_loop_test(t, scales, 0, 2);
+  tcase_add_loop_test(t, blocks_that_nobody_sees_cost_nothing, 0, 2);
   tcase_add_test(t, instances);
   suite_add_tcase(suite, t);
   return suite_run_unforked(suite);
