@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "e2e/meshes.h"
+
 /* Whether there is an NVRTC; prints why not. */
 static bool can_compile(void) {
   char text[4096];
@@ -21,7 +23,8 @@ static bool can_compile(void) {
   return false;
 }
 
-int programs_run(const char *suite, const LayoutsModel *models) {
+/* Fills `target`; 0, or what the program is to return at once. */
+static int prepare(LayoutsTarget *target) {
   static char environment[2][4096];
   static const char *const orders[] = {"late", "early"};
   const char *gpusim = getenv("GPUSIM");
@@ -34,10 +37,22 @@ int programs_run(const char *suite, const LayoutsModel *models) {
     snprintf(environment[i], sizeof *environment,
              "TMPDIR=. GPUSIM_ASYNC=%s DTM_CUDA_DRIVER=%s DTM_CUBLASLT=%s DTM_NCCL=%s", orders[i],
              gpusim, gpusim, gpusim);
-  const LayoutsTarget target = {.flags = "--target=cuda:compute_80",
-                                .environment = {environment[0], environment[1]},
-                                .complaint = "gpusim:",
-                                .steps = 5,
-                                .gpu = true};
-  return layouts_run_on(&target, suite, models);
+  *target = (LayoutsTarget){.flags = "--target=cuda:compute_80",
+                            .environment = {environment[0], environment[1]},
+                            .complaint = "gpusim:",
+                            .steps = 5,
+                            .gpu = true};
+  return 0;
+}
+
+int programs_run(const char *suite, const LayoutsModel *models) {
+  LayoutsTarget target;
+  int code = prepare(&target);
+  return code ? code : layouts_run_on(&target, suite, models);
+}
+
+int programs_run_meshes(const char *suite) {
+  LayoutsTarget target;
+  int code = prepare(&target);
+  return code ? code : meshes_run(suite, &target);
 }

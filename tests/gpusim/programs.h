@@ -11,5 +11,7 @@ enum { PROGRAMS_SKIPPED = 77 };
  * gradients of the first are those of one rank on the CPU. Without NVRTC it says why and is
  * skipped. */
 int programs_run(const char *suite, const LayoutsModel *models);
+/* The same of the programs of e2e/programs. */
+int programs_run_meshes(const char *suite);
 
 #endif
