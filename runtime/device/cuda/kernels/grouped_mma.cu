@@ -80,7 +80,7 @@ DTM_DEVICE void multiply(float sums[4], const uint32_t a[4], const uint32_t b[2]
  * multiples of 16 bytes, from and end of CHUNK. */
 template <int LINES, int WIDTH, int STRIDE, class Line>
 DTM_DEVICE void load_lines(T *to, const T *any, int64_t from, int64_t end, bool wide, Line line) {
-#pragma unroll 2
+#pragma unroll 1
   for (uint32_t c = threadIdx.x; c < LINES * WIDTH / CHUNK; c += LIBRARY_THREADS) {
     uint32_t i = c / (WIDTH / CHUNK), part = c % (WIDTH / CHUNK) * CHUNK;
     const T *source = line(i);
@@ -89,7 +89,7 @@ DTM_DEVICE void load_lines(T *to, const T *any, int64_t from, int64_t end, bool 
       bool there = source && from + part < end;
       copy_chunk(at, there ? source + from + part : any, there);
     } else {
-#pragma unroll
+#pragma unroll 1
       for (uint32_t e = 0; e < CHUNK; e++)
         at[e] = source && from + part + e < end ? source[from + part + e] : dtm_as<T>(0.0f);
     }
