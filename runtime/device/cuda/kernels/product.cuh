@@ -16,12 +16,17 @@ enum {
   EACH_N = TILE_N / 16
 };
 
-template <class N> union TileMemory {
+/* Rows in shared memory begin at multiples of 16 bytes. */
+template <class N> union alignas(16) TileMemory {
   struct {
-    N a[TILE_K][TILE_M + 1], b[TILE_K][TILE_N + 1];
+    N a[TILE_K][TILE_M + 4], b[TILE_K][TILE_N + 4];
   };
   N out[TILE_M][TILE_N + 1];
 };
+
+/* What a thread takes at once of a row. */
+template <class N> struct alignas(16) Quad { N v[4]; };
+static_assert(EACH_M == 4 && EACH_N == 4, "a Quad");
 
 /* memory->out becomes the product; all threads of the block call it, and are together at its end.
  * a(row, k) and b(k, column) give numbers, also beyond the operands' ends. `a_rows`: consecutive
@@ -29,7 +34,7 @@ template <class N> union TileMemory {
 template <class N, class A, class B>
 DTM_DEVICE void multiply_tile(TileMemory<N> *memory, int64_t k, bool a_rows, bool b_columns, A a,
                               B b) {
-  uint32_t t = threadIdx.x, row = t / 16, column = t % 16;
+  uint32_t t = threadIdx.x, row = t / 16 * EACH_M, column = t % 16 * EACH_N;
   N sum[EACH_M][EACH_N];
 #pragma unroll
   for (uint32_t i = 0; i < EACH_M; i++)
@@ -47,22 +52,19 @@ DTM_DEVICE void multiply_tile(TileMemory<N> *memory, int64_t k, bool a_rows, boo
     __syncthreads();
 #pragma unroll
     for (uint32_t q = 0; q < TILE_K; q++) {
-      N x[EACH_M], y[EACH_N];
-#pragma unroll
-      for (uint32_t i = 0; i < EACH_M; i++) x[i] = memory->a[q][row + 16 * i];
-#pragma unroll
-      for (uint32_t j = 0; j < EACH_N; j++) y[j] = memory->b[q][column + 16 * j];
+      const Quad<N> x = *(const Quad<N> *)&memory->a[q][row];
+      const Quad<N> y = *(const Quad<N> *)&memory->b[q][column];
 #pragma unroll
       for (uint32_t i = 0; i < EACH_M; i++)
 #pragma unroll
-        for (uint32_t j = 0; j < EACH_N; j++) sum[i][j] += x[i] * y[j];
+        for (uint32_t j = 0; j < EACH_N; j++) sum[i][j] += x.v[i] * y.v[j];
     }
     __syncthreads();
   }
 #pragma unroll
   for (uint32_t i = 0; i < EACH_M; i++)
 #pragma unroll
-    for (uint32_t j = 0; j < EACH_N; j++) memory->out[row + 16 * i][column + 16 * j] = sum[i][j];
+    for (uint32_t j = 0; j < EACH_N; j++) memory->out[row + i][column + j] = sum[i][j];
   __syncthreads();
 }
 
