@@ -283,12 +283,9 @@ static inline bool plain(uint64_t old, uint64_t mine, const Bounds *b) {
   return old >= b->begin && old < b->now && (old & WARP_MASK) != MANY_BLOCKS;
 }
 
-static bool touch_records(PtxPage *page, size_t at, size_t bytes, PtxAccess access, uint64_t mine,
-                          const Bounds *b, const PtxClock *clock) {
-  uint32_t shift = page->shift;
-  if (!page->records || bytes & (((size_t)1 << shift) - 1)) return false;
-  uint64_t *wrote = page->records + (at >> shift), *read = wrote + (PAGE >> shift);
-  size_t n = bytes >> shift;
+/* One access of `n` records; false when it must be looked at closely. */
+static inline bool touch_records(uint64_t *wrote, uint64_t *read, size_t n, PtxAccess access,
+                                 uint64_t mine, const Bounds *b, const PtxClock *clock) {
   for (size_t j = 0; j < n; j++)
     if (!plain(wrote[j], mine, b)) return false;
   if (access == ACCESS_WRITE) {
@@ -308,21 +305,40 @@ static bool touch_records(PtxPage *page, size_t at, size_t bytes, PtxAccess acce
 uint32_t ptx_region_touch_lanes(PtxRegion *r, const uint64_t *offsets, uint32_t mask, size_t bytes,
                                 PtxAccess access, const PtxToucher *who, bool recorded) {
   Bounds bounds = bounds_of(who->clock);
-  uint64_t lane0 = record_of(who, 0);
-  uint32_t unsettled = 0;
+  uint64_t lane0 = record_of(who, 0), number = UINT64_MAX, *wrote = NULL, *read = NULL;
+  uint32_t unsettled = 0, shift = 0;
+  bool writes = access == ACCESS_WRITE, whole = false;
+  PtxPage *page = NULL;
   if (access > ACCESS_WRITE) return mask;
   for (uint32_t left = mask; left; left &= left - 1) {
     uint32_t lane = (uint32_t)__builtin_ctz(left);
     size_t at = offsets[lane] & (PAGE - 1);
-    PtxPage *page = r->pages[offsets[lane] >> PAGE_SHIFT];
-    uint64_t want = page ? bits(at & 63, bytes) : 0, *word = page ? &page->written[at >> 6] : &want;
-    if (!page || (access != ACCESS_WRITE && (*word & want) != want) ||
-        (recorded && !touch_records(page, at, bytes, access, lane0 + ((uint64_t)lane << LANE_SHIFT),
-                                    &bounds, who->clock))) {
-      unsettled |= 1u << lane;
-      continue;
+    if (offsets[lane] >> PAGE_SHIFT != number) { /* most lanes are in the page of the one before */
+      number = offsets[lane] >> PAGE_SHIFT;
+      page = r->pages[number];
+      if (page && recorded && (!page->records || bytes & (((size_t)1 << page->shift) - 1)))
+        page = NULL; /* its records are to be made first */
+      if (page) {
+        shift = page->shift;
+        wrote = page->records;
+        read = wrote + (PAGE >> shift);
+        whole = page->nwritten == PAGE;
+      }
     }
-    if (access == ACCESS_WRITE && (*word & want) != want) {
+    unsettled |= 1u << lane;
+    if (!page) continue;
+    uint64_t want = bits(at & 63, bytes), *word = &page->written[at >> 6];
+    if (!writes && !whole && (*word & want) != want) continue;
+    if (recorded) {
+      uint64_t mine = lane0 + ((uint64_t)lane << LANE_SHIFT);
+      size_t first = at >> shift, n = bytes >> shift;
+      if (n == 1
+              ? !touch_records(wrote + first, read + first, 1, access, mine, &bounds, who->clock)
+              : !touch_records(wrote + first, read + first, n, access, mine, &bounds, who->clock))
+        continue;
+    }
+    unsettled &= ~(1u << lane);
+    if (writes && !whole && (*word & want) != want) {
       page->nwritten += (uint32_t)__builtin_popcountll(want & ~*word);
       *word |= want;
     }
