@@ -321,7 +321,7 @@ uint32_t ptx_region_touch_lanes(PtxRegion *r, const uint64_t *offsets, uint32_t 
       if (page) {
         shift = page->shift;
         wrote = page->records;
-        read = wrote + (PAGE >> shift);
+        read = recorded ? wrote + (PAGE >> shift) : NULL;
         whole = page->nwritten == PAGE;
       }
     }
