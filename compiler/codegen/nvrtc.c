@@ -362,6 +362,25 @@ static bool run_pool(Pool *p, const char **error) {
   return !fault;
 }
 
+typedef struct Todo {
+  size_t length;
+  uint32_t job;
+} Todo;
+
+static int longest_first(const void *pa, const void *pb) {
+  const Todo *a = pa, *b = pb;
+  if (a->length != b->length) return a->length < b->length ? 1 : -1;
+  return a->job < b->job ? -1 : a->job > b->job;
+}
+
+/* The longest text first, so that no child has much left to do when the others are done. */
+static void order_todo(Arena *arena, const NvrtcJob *jobs, uint32_t *todo, uint32_t n) {
+  Todo *order = ARENA_ARRAY(arena, Todo, n);
+  for (uint32_t i = 0; i < n; i++) order[i] = (Todo){strlen(jobs[todo[i]].text), todo[i]};
+  qsort(order, n, sizeof *order, longest_first);
+  for (uint32_t i = 0; i < n; i++) todo[i] = order[i].job;
+}
+
 static uint32_t processors(void) {
   long n = sysconf(_SC_NPROCESSORS_ONLN);
   return n < 1 ? 1 : n > MAX_WORKERS ? MAX_WORKERS : (uint32_t)n;
@@ -377,6 +396,7 @@ bool nvrtc_compile(Nvrtc *n, Arena *arena, NvrtcJob *jobs, uint32_t njobs, const
     if (!jobs[i].cached) todo[ntodo++] = i;
   }
   if (!ntodo) return true;
+  order_todo(arena, jobs, todo, ntodo);
   Pool pool = {.n = n, .arena = arena, .jobs = jobs, .todo = todo, .ntodo = ntodo};
   pool.nworkers = processors() < ntodo ? processors() : ntodo;
   if (!run_pool(&pool, error)) return false;
