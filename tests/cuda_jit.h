@@ -112,7 +112,9 @@ static inline void jit_call(const Jit *jit, uint32_t kernel, void *const *bufs, 
   JitBuffer *place = ARENA_ARRAY(jit->arena, JitBuffer, k->nbufs + 1);
   uint32_t n = 0;
   for (uint32_t i = 0; i < k->nbufs; i++) {
-    place[i] = jit_place(jit, &k->bufs[i], bufs[i], bytes[i], parts > 1);
+    bool again = i > 0 && k->bufs[i].written && bufs[i] == bufs[i - 1];
+    place[i] = again ? (JitBuffer){.home = bufs[i], .place = place[i - 1].place}
+                     : jit_place(jit, &k->bufs[i], bufs[i], bytes[i], parts > 1);
     params[n++] = (uint64_t)(uintptr_t)place[i].place;
   }
   for (uint32_t i = 0; i < k->nints; i++) params[n++] = (uint64_t)ints[i];
@@ -126,7 +128,9 @@ static inline void jit_call(const Jit *jit, uint32_t kernel, void *const *bufs, 
     jit_fail(jit, kernel, fault.text);
   for (uint32_t i = 0; i < k->nbufs; i++) {
     if (k->bufs[i].written) memcpy(place[i].home, place[i].place, bytes[i]);
-    if (bytes[i]) ptx_memory_remove(jit->memory, place[i].place);
+  }
+  for (uint32_t i = 0; i < k->nbufs; i++) {
+    if (bytes[i] && place[i].room) ptx_memory_remove(jit->memory, place[i].place);
     free(place[i].room);
   }
 }

@@ -349,6 +349,64 @@ START_TEST(test_lanes_verifier) {
 }
 END_TEST
 
+/* Rows that are turned round on their way through memory, added to a total that lies where the
+ * result goes: what one thread of a group writes is read by others, and what all read is then
+ * overwritten. */
+static Kernel *turned_kernel(void) {
+  KBuilder b;
+  kb_init(&b, &arena);
+  kb_dim(&b, KDIM_GRID, kb_int(&b));
+  kb_dim(&b, KDIM_VEC, kb_int(&b));
+  KInt back = kb_int(&b), last = kb_int(&b);
+  uint32_t x = kb_buf(&b, KBUF_TENSOR, DT_F32, false), y = kb_buf(&b, KBUF_TENSOR, DT_F32, true);
+  uint32_t z = kb_buf(&b, KBUF_TENSOR, DT_F32, true), s = kb_buf(&b, KBUF_TENSOR, DT_F32, false);
+  uint32_t sum = kb_buf(&b, KBUF_TENSOR, DT_F32, true);
+  KAccess in = kb_access(x), turned = kb_access(y), from = kb_access(y), out = kb_access(z);
+  KAccess before = kb_access(s), after = kb_access(sum);
+  in.stride[0] = turned.stride[0] = from.stride[0] = out.stride[0] = 1;
+  in.stride[1] = from.stride[1] = out.stride[1] = KINT_ONE;
+  turned.stride[1] = back;
+  turned.offset = last;
+  before.stride[0] = after.stride[0] = KINT_ONE;
+  kb_block(&b, true);
+  kb_store(&b, turned, kb_load(&b, in, 0, 0), 0);
+  kb_block(&b, true);
+  KRef v = kb_load(&b, from, 0, 0);
+  KRef total = kb_reduce(&b, REDUCE_SUM, v);
+  kb_store(&b, out, kb_point(&b, OP_MUL, v, v, 0), 0);
+  kb_block(&b, false);
+  kb_store(&b, after, kb_point(&b, OP_ADD, kb_load(&b, before, 0, 0), total, 0), 0);
+  Kernel *k = kb_finish(&b);
+  k->name = "turned";
+  return k;
+}
+
+START_TEST(test_threads_meet) {
+  enum { DEPTH = 3, MOST = 3000 };
+  static const int64_t widths[] = {1, 5, 40, 300, MOST};
+  static float x[DEPTH * MOST], y[DEPTH * MOST], z[DEPTH * MOST];
+  Kernel *k = turned_kernel();
+  Jit jit = jit_load(&arena, &k, 1, "native");
+  for (int i = 0; i < DEPTH * MOST; i++) x[i] = (float)(i % 7);
+  for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
+    int64_t n = widths[w], ints[4] = {DEPTH, n, -1, n - 1};
+    float sum[DEPTH] = {1, 2, 3};
+    size_t all = sizeof *x * (size_t)(DEPTH * n);
+    const size_t bytes[] = {all, all, all, sizeof sum, sizeof sum};
+    jit_call(&jit, 0, (void *[]){x, y, z, sum, sum}, bytes, ints, DEPTH, 1);
+    for (int64_t row = 0; row < DEPTH; row++) {
+      float want = (float)(row + 1);
+      for (int64_t i = 0; i < n; i++) {
+        float turned = x[row * n + n - 1 - i];
+        ck_assert(z[row * n + i] == turned * turned);
+        want += turned;
+      }
+      ck_assert(sum[row] == want);
+    }
+  }
+}
+END_TEST
+
 START_TEST(test_bad_level) {
   Kernel *k = chunked_kernel();
   CodegenOptions options = {.march = "pentium"};
@@ -403,6 +461,7 @@ int main(void) {
   tcase_add_test(t, test_conversions);
   tcase_add_test(t, test_f64_rounds_once);
   tcase_add_test(t, test_random_bits);
+  tcase_add_test(t, test_threads_meet);
   tcase_add_test(t, test_splits_and_levels);
   tcase_add_test(t, test_lanes);
   tcase_add_test(t, test_lanes_verifier);
