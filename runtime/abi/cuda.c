@@ -20,7 +20,7 @@ static const char *check_records(const AbiCuda *c) {
   }
   for (uint32_t i = 0; i < h->nimages; i++) {
     const AbiCudaImage *m = &c->images[i];
-    if (m->module >= h->nmodules || m->offset > h->size || m->size > h->size - m->offset)
+    if (m->module >= h->nmodules || m->offset > h->size || m->bytes > h->size - m->offset)
       return "code is out of range";
   }
   return NULL;

@@ -6,7 +6,8 @@
  * number `code`; the functions of library modules follow.
  *
  * A module is one translation unit. It has one image per chip it was compiled for (CUBIN) and one
- * as PTX, which later chips translate when they load it.
+ * as PTX, which later chips translate when they load it. Code takes a quarter of its size
+ * compressed.
  *
  * A generated kernel:
  *
@@ -24,7 +25,7 @@
 
 #include "runtime/abi/image.h"
 
-enum { ABI_CUDA_VERSION = 1, ABI_CUDA_BLOCK = 256, ABI_CUDA_ALIGN = 64 };
+enum { ABI_CUDA_VERSION = 2, ABI_CUDA_BLOCK = 256, ABI_CUDA_ALIGN = 64 };
 #define ABI_CUDA_MAGIC 0x616475634d54440aull
 
 typedef enum AbiCudaKind { ABI_CUDA_GENERATED = 1, ABI_CUDA_LIBRARY } AbiCudaKind;
@@ -67,7 +68,8 @@ typedef struct AbiCudaImage {
   uint32_t arch;   /* 80, 90, ...: capability * 10 */
   uint32_t format; /* AbiCudaFormat; PTX ends with a NUL, which is counted */
   uint32_t zero;
-  uint64_t offset, size;
+  uint64_t offset, bytes; /* in the blob, compressed by zlib */
+  uint64_t size;          /* of the code */
 } AbiCudaImage;
 
 typedef struct AbiCudaHeader {

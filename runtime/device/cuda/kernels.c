@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 #include "comm/errors.h"
 #include "device/cuda/kernels.h"
@@ -62,6 +63,17 @@ static int load_failed(CudaDevice *d, CUresult error, const AbiCudaImage *image,
       d->name, d->capability, text, log[0] ? "\n  " : "", log, remedy);
 }
 
+/* The code, one malloc; NULL when memory is short or the blob is damaged. */
+static void *unpack(const AbiCuda *cuda, const AbiCudaImage *image) {
+  const unsigned char *bytes = (const unsigned char *)cuda->header + image->offset;
+  uLongf size = image->size;
+  void *code = malloc(size + 1);
+  if (code && uncompress(code, &size, bytes, image->bytes) == Z_OK && size == image->size)
+    return code;
+  free(code);
+  return NULL;
+}
+
 static int load_module(CudaDevice *d, uint32_t module) {
   enum { LOG = 4096 };
   if (d->modules[module]) return 0;
@@ -70,8 +82,13 @@ static int load_module(CudaDevice *d, uint32_t module) {
   char log[LOG] = "";
   CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
   void *values[] = {log, (void *)(uintptr_t)LOG};
-  const unsigned char *bytes = (const unsigned char *)d->code.header + image->offset;
-  CUresult error = d->cu->module_load(&d->modules[module], bytes, 2, options, values);
+  void *code = unpack(&d->code, image);
+  if (!code)
+    return dtm_rt_fail(d->base.comm, RT_DEVICE,
+                       "the code for GPUs cannot be unpacked: memory is "
+                       "short, or this file is damaged");
+  CUresult error = d->cu->module_load(&d->modules[module], code, 2, options, values);
+  free(code);
   log[LOG - 1] = 0;
   return error ? load_failed(d, error, image, log) : 0;
 }
