@@ -94,11 +94,12 @@ static void compile(const char *program, const char *options, const char *name) 
 
 #define GPU "--target=cuda:compute_80"
 
-/* Runs a program of the folder with this environment before it; what it prints goes to `text`. */
+/* Runs programs of the folder, the first with this environment before it; what they print goes to
+ * `text`. */
 #define RUN(text, environment, command)                                                            \
   work_run(text, OUT,                                                                              \
-           "TMPDIR=. DTM_CUDA_DRIVER=$GPUSIM DTM_CUBLASLT=$GPUSIM DTM_NCCL=$GPUSIM " environment   \
-           " " command)
+           "export TMPDIR=. DTM_CUDA_DRIVER=$GPUSIM DTM_CUBLASLT=$GPUSIM "                         \
+           "DTM_NCCL=$GPUSIM; " environment " " command)
 
 #define GOOD(text, environment, command)                                                           \
   do {                                                                                             \
