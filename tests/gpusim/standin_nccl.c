@@ -88,6 +88,14 @@ static void begin_serving(void) {
 /* --- communicators -----------------------------------------------------------------------------
  */
 
+/* The GPU behind a number of this process: CUDA_VISIBLE_DEVICES lists them, all by default. */
+static int physical(int ordinal) {
+  const char *list = getenv("CUDA_VISIBLE_DEVICES");
+  if (!list || !*list) return ordinal;
+  for (int i = 0; i < ordinal && list; i++) list = strchr(list, ',') ? strchr(list, ',') + 1 : NULL;
+  return list ? atoi(list) : ordinal;
+}
+
 static Comm *comm_new(bool blocking) {
   Comm *c = calloc(1, sizeof *c);
   if (!c) abort();
@@ -102,7 +110,7 @@ static Comm *comm_new(bool blocking) {
 }
 
 static void open_wire(Comm *c, int nranks, int rank) {
-  const char *error = wire_open(&c->wire, c->path, nranks, rank, c->device->ordinal);
+  const char *error = wire_open(&c->wire, c->path, nranks, rank, physical(c->device->ordinal));
   c->stage = COMM_OPENING;
   if (error) comm_fail(c, ncclInvalidUsage, "%s", error);
 }

@@ -305,6 +305,21 @@ START_TEST(too_few_gpus) {
 }
 END_TEST
 
+/* A launcher that shows every process one GPU, of its own or, by mistake, the same. */
+START_TEST(one_gpu_shown_to_each) {
+  static const char both[] =
+      "export DTM_CUDA_DRIVER=$GPUSIM DTM_CUBLASLT=$GPUSIM DTM_NCCL=$GPUSIM TMPDIR=. "
+      "GPUSIM_DEVICES=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29532 "
+      "TORCHELASTIC_RUN_ID=$$; "
+      "RANK=1 LOCAL_RANK=1 CUDA_VISIBLE_DEVICES=%d ./two --quiet --no-eval --steps 1 & "
+      "RANK=0 LOCAL_RANK=0 CUDA_VISIBLE_DEVICES=0 ./two --quiet --no-eval --steps 1";
+  compile("model.dtm", GPU " --mesh dp=2", "two");
+  int status = work_run(out, sizeof out, both, 1);
+  ck_assert_msg(status == 0, "%s", out);
+  refuses(work_run(out, sizeof out, both, 0), 3, "where the driver shows 1");
+}
+END_TEST
+
 START_TEST(no_code_for_the_chip) {
   refuses(RUN(out, "GPUSIM_CAPABILITY=7.5", "./gpu --steps 1"), 3, "has no code for GPU 0");
   says(out, "(sm_75): it was compiled for compute_80");
@@ -375,6 +390,7 @@ static int run(void) {
   tcase_add_test(faults, no_driver);
   tcase_add_test(faults, no_gpu);
   tcase_add_test(faults, too_few_gpus);
+  tcase_add_test(faults, one_gpu_shown_to_each);
   tcase_add_test(faults, no_code_for_the_chip);
   tcase_add_test(faults, too_little_memory);
   tcase_add_test(faults, kernel_that_writes_elsewhere);

@@ -93,7 +93,10 @@ int dtm_cuda_graph_begins(CudaDevice *d, uint32_t first, uint32_t count) {
 static int capture(CudaDevice *d, uint32_t first, Stretch *s) {
   CUgraph graph = NULL;
   CUresult error = d->cu->capture_begin(d->compute, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-  int status = error ? dtm_cuda_failed(d, error, "begin a graph") : 0;
+  int status =
+      error ? dtm_cuda_failed(d, error,
+                              "begin a graph (DTM_CUDA_GRAPHS=0 in the environment goes without)")
+            : 0;
   d->capturing = 1;
   for (uint32_t i = first, n; i < first + s->count && !status; i += n) {
     uint32_t size = dtm_cuda_bundle_size(d, i);
@@ -106,7 +109,9 @@ static int capture(CudaDevice *d, uint32_t first, Stretch *s) {
   if (!status) {
     error = d->cu->capture_end(d->compute, &graph);
     if (!error) error = d->cu->graph_instantiate(&s->graph, graph, 0);
-    if (error) status = dtm_cuda_failed(d, error, "make a graph");
+    if (error)
+      status = dtm_cuda_failed(d, error,
+                               "make a graph (DTM_CUDA_GRAPHS=0 in the environment goes without)");
   }
   if (graph) d->cu->graph_destroy(graph);
   return status;

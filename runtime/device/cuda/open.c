@@ -212,18 +212,36 @@ static int open_driver(CudaDevice *d) {
   return error ? dtm_rt_fail(d->base.comm, RT_DEVICE, "%s", error) : 0;
 }
 
+/* Launchers may show every process a GPU of its own, as its only one: then the ranks have different
+ * lists in CUDA_VISIBLE_DEVICES. Collective over the world. */
+static int shown_one_each(CudaDevice *d, int count, bool *each) {
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+  uint32_t hash = 0, all = 0;
+  for (; visible && *visible; visible++) hash = hash * 31 + (unsigned char)*visible;
+  int status = d->base.comm->ops->agree(d->base.comm, 1u << hash % 32, &all);
+  *each = count == 1 && (all & (all - 1)) != 0;
+  return status;
+}
+
+static int too_few(CudaDevice *d, int count) {
+  const RtComm *c = d->base.comm;
+  return dtm_rt_fail(d->base.comm, RT_DEVICE,
+                     "this program needs a GPU for each of its %d rank%s on this machine, where "
+                     "the driver shows %d\n  compile it with a smaller --mesh, start it on more "
+                     "machines, or let every process see all GPUs (CUDA_VISIBLE_DEVICES)",
+                     (int)c->local_world, c->local_world == 1 ? "" : "s", count);
+}
+
 /* A rank has the GPU of its number among the ranks of this machine. */
 static int choose_gpu(CudaDevice *d) {
   const RtComm *c = d->base.comm;
   int count = 0, major = 0, minor = 0;
+  bool each = false;
   CUresult error = d->cu->device_count(&count);
-  if (!error && count < c->local_world)
-    return dtm_rt_fail(d->base.comm, RT_DEVICE,
-                       "this program needs a GPU for each of its %d rank%s on this machine, where "
-                       "the driver shows %d\n  compile it with a smaller --mesh, start it on more "
-                       "machines, or let every process see all GPUs (CUDA_VISIBLE_DEVICES)",
-                       (int)c->local_world, c->local_world == 1 ? "" : "s", count);
-  if (!error) error = d->cu->device_get(&d->device, c->local_rank);
+  int status = error ? dtm_cuda_failed(d, error, "count GPUs") : shown_one_each(d, count, &each);
+  if (status) return status;
+  if (!each && count < c->local_world) return too_few(d, count);
+  error = d->cu->device_get(&d->device, each ? 0 : c->local_rank);
   if (!error) error = d->cu->device_name(d->name, sizeof d->name, d->device);
   if (!error)
     error =
