@@ -44,7 +44,8 @@ static void make(Sample *s) {
     s->images[i] = (AbiCudaImage){.arch = made[i].arch,
                                   .format = made[i].format,
                                   .offset = s->size - 64 + 16 * (uint64_t)i,
-                                  .size = 16};
+                                  .bytes = 16,
+                                  .size = 64};
 }
 
 START_TEST(test_open) {
@@ -83,7 +84,7 @@ START_TEST(test_damaged) {
   REFUSED(s.functions->width = 0);
   REFUSED(s.images[1].module = 1);
   REFUSED(s.images[1].offset = s.size + 1);
-  REFUSED(s.images[1].size = s.size);
+  REFUSED(s.images[1].bytes = s.size);
 #undef REFUSED
 }
 END_TEST
