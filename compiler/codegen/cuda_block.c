@@ -5,6 +5,7 @@
  * behind it. */
 #include "codegen/cuda_text.h"
 
+#include <ctype.h>
 #include <string.h>
 
 static const KInstr *instr(const CudaText *t, uint32_t i) {
@@ -121,7 +122,11 @@ static void emit_pointers(CudaText *t, const KBlock *block) {
               index ? " + " : "", index ? index : "");
     strbuf_printf(&wide, "%sp%u", wide.len ? ", " : "", i + 1);
   }
-  if (wide.len) cuda_line(t, "const bool wide = dtm_aligned<%u>(%s);", t->width, wide.text);
+  if (!wide.len) return;
+  const char *even = isdigit((unsigned char)*t->each) || t->columns
+                         ? ""
+                         : arena_printf(t->arena, "each == %u && ", t->width);
+  cuda_line(t, "const bool wide = %sdtm_aligned<%u>(%s);", even, t->width, wide.text);
 }
 
 static void load_arrays(CudaText *t, const KBlock *block, const char *at) {
@@ -164,15 +169,15 @@ static void emit_uniform(CudaText *t, const KBlock *block) {
     if (t->form[i] == CUDA_FORM_UNIFORM) emit_instr(t, i, NULL, NULL);
 }
 
-/* for the elements of this thread in [lo, hi), `width` of them at a time */
+/* for the elements of this thread in [lo, hi), `each` of them at a time */
 static void open_vectors(CudaText *t, const char *lo, const char *hi) {
   const char *i = arena_printf(t->arena, "i%u", t->vec);
   const char *from = strcmp(lo, "0") == 0 ? "" : arena_printf(t->arena, "%s + ", lo);
   if (t->width == 1)
     cuda_open(t, "for (int64_t %s = %slane; %s < %s; %s += group) {", i, from, i, hi, i);
   else
-    cuda_open(t, "for (int64_t %s = %slane * %u; %s < %s; %s += group * %u) {", i, from, t->width,
-              i, hi, i, t->width);
+    cuda_open(t, "for (int64_t %s = %slane * %s; %s < %s; %s += group * %s) {", i, from, t->each, i,
+              hi, i, t->each);
 }
 
 static void open_elements(CudaText *t) {
@@ -196,12 +201,13 @@ static bool computes_elements(const CudaText *t, const KBlock *block) {
 }
 
 /* The elements of a vector that is not whole, or not aligned, one by one: by the thread that has
- * the vector, so that a thread has the same elements in every loop. */
+ * the vector, so that a thread has the same elements in every loop. Where rows are not even, `each`
+ * is 1, and neighbouring threads have neighbouring elements. */
 static void emit_singles(CudaText *t, const KBlock *block, const char *hi) {
   const char *i = t->index[t->vec];
   cuda_line(t, "#pragma unroll 1");
-  cuda_open(t, "for (int64_t j = %s, last = dtm_least(%s + %u, %s); j < last; j++) {", i, i,
-            t->width, hi);
+  cuda_open(t, "for (int64_t j = %s, last = dtm_least(%s + %s, %s); j < last; j++) {", i, i,
+            t->each, hi);
   t->single = true;
   t->index[t->vec] = "j";
   compute_elements(t, block, NULL);
@@ -403,7 +409,7 @@ void cuda_init_accumulators(CudaText *t, const char *extent) {
         open_vectors(t, "0", extent);
         t->index[t->vec] = arena_printf(t->arena, "i%u", t->vec);
         if (t->width > 1) {
-          guard = arena_printf(t->arena, "i%u + e < %s", t->vec, extent);
+          guard = arena_printf(t->arena, "e < %s && i%u + e < %s", t->each, t->vec, extent);
           open_elements(t);
         }
       }

@@ -61,22 +61,22 @@ const char *cuda_storage(DType storage) {
 /* Words that mean something in CUDA C, or in the text of a kernel. */
 static bool is_taken(const char *name) {
   static const char *const words[] = {
-      "alignas",  "alignof",  "and",       "asm",      "auto",     "bool",      "break",
-      "case",     "catch",    "char",      "class",    "const",    "constexpr", "continue",
-      "decltype", "default",  "delete",    "do",       "double",   "else",      "enum",
-      "explicit", "export",   "extern",    "false",    "float",    "for",       "friend",
-      "goto",     "if",       "inline",    "int",      "long",     "mutable",   "namespace",
-      "new",      "noexcept", "not",       "operator", "or",       "private",   "protected",
-      "public",   "register", "return",    "short",    "signed",   "sizeof",    "static",
-      "struct",   "switch",   "template",  "this",     "throw",    "true",      "try",
-      "typedef",  "typeid",   "typename",  "union",    "unsigned", "using",     "virtual",
-      "void",     "volatile", "while",     "xor",      "task",     "tasks",     "group",
-      "lane",     "step",     "first",     "rest",     "chunk",    "block",     "strip",
-      "row",      "rows",     "end",       "live",     "wide",     "count",     "block_",
-      "blocks_",  "call",     "calls",     "j",        "last",     "piece",     "ncalls",
-      "blockIdx", "gridDim",  "threadIdx", "blockDim", "warpSize", "int8_t",    "int16_t",
-      "int32_t",  "int64_t",  "uint8_t",   "uint16_t", "uint32_t", "uint64_t",  "size_t",
-      "e",        "half",     "log",       "exp"};
+      "alignas",  "alignof",  "and",      "asm",       "auto",     "bool",      "break",
+      "case",     "catch",    "char",     "class",     "const",    "constexpr", "continue",
+      "decltype", "default",  "delete",   "do",        "double",   "else",      "enum",
+      "explicit", "export",   "extern",   "false",     "float",    "for",       "friend",
+      "goto",     "if",       "inline",   "int",       "long",     "mutable",   "namespace",
+      "new",      "noexcept", "not",      "operator",  "or",       "private",   "protected",
+      "public",   "register", "return",   "short",     "signed",   "sizeof",    "static",
+      "struct",   "switch",   "template", "this",      "throw",    "true",      "try",
+      "typedef",  "typeid",   "typename", "union",     "unsigned", "using",     "virtual",
+      "void",     "volatile", "while",    "xor",       "task",     "tasks",     "group",
+      "lane",     "step",     "first",    "rest",      "chunk",    "block",     "strip",
+      "row",      "rows",     "end",      "live",      "wide",     "count",     "block_",
+      "blocks_",  "call",     "calls",    "each",      "j",        "last",      "piece",
+      "ncalls",   "blockIdx", "gridDim",  "threadIdx", "blockDim", "warpSize",  "int8_t",
+      "int16_t",  "int32_t",  "int64_t",  "uint8_t",   "uint16_t", "uint32_t",  "uint64_t",
+      "size_t",   "e",        "half",     "log",       "exp"};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
     if (strcmp(words[i], name) == 0) return true;
   bool numbered = name[0] && strchr("nivpb", name[0]) && name[1];

@@ -58,6 +58,13 @@ static bool is_plain(const Kernel *k, uint32_t vec, const bool *uniform, const K
          (!k->lanes && k->instrs[in->a - 1].kind == K_REDUCE);
 }
 
+/* Rows begin one element apart. */
+static bool begins_anywhere(const Kernel *k, uint32_t vec, const KAccess *a) {
+  bool any = a->offset == KINT_ONE;
+  for (uint32_t d = 0; d < k->ndims; d++) any = any || (d != vec && a->stride[d] == KINT_ONE);
+  return any;
+}
+
 /* 16 bytes of the widest element that is moved contiguously; one at a time where anything is moved
  * otherwise: then neighbouring threads have neighbouring elements. */
 static uint32_t choose_width(const Kernel *k, uint32_t vec, const bool *uniform) {
@@ -69,7 +76,7 @@ static uint32_t choose_width(const Kernel *k, uint32_t vec, const bool *uniform)
     for (uint32_t i = block->first; block->loop && i < block->first + block->count; i++) {
       const KInstr *in = &k->instrs[i];
       if (!in_memory(in) || uniform[i]) continue;
-      if (!is_plain(k, vec, uniform, in)) return 1;
+      if (!is_plain(k, vec, uniform, in) || begins_anywhere(k, vec, &in->access)) return 1;
       size_t bytes = dtype_bytes((DType)k->bufs[in->access.buf].dtype);
       if (bytes > widest) widest = bytes;
     }
@@ -107,6 +114,24 @@ void cuda_find_forms(CudaText *t) {
                  : t->width > 1 && is_plain(k, t->vec, uniform, in) ? CUDA_FORM_ARRAY
                                                                     : CUDA_FORM_ELEMENT;
   }
+}
+
+const char *cuda_even_rows(const CudaText *t) {
+  const Kernel *k = t->k;
+  bool *listed = ARENA_ARRAY(t->arena, bool, k->nints + 1);
+  StrBuf out;
+  strbuf_init(&out, t->arena);
+  for (uint32_t i = 0; i < k->ninstrs; i++) {
+    const KAccess *a = &k->instrs[i].access;
+    if (t->form[i] != CUDA_FORM_ARRAY) continue;
+    for (uint32_t d = 0; d <= k->ndims; d++) {
+      KInt n = d == k->ndims ? a->offset : d == t->vec ? KINT_ZERO : a->stride[d];
+      if (n < 0 || listed[n]) continue; /* none is one: see choose_width */
+      listed[n] = true;
+      strbuf_printf(&out, "%sn%d %% %u == 0", out.len ? " && " : "", n, t->width);
+    }
+  }
+  return out.len ? out.text : NULL;
 }
 
 AbiCudaFunction cuda_function(const Kernel *k) {

@@ -232,6 +232,9 @@ static void put_task(CudaText *t) {
 static void put_tasks(CudaText *t, const char *block, const char *blocks) {
   t->depth = 1;
   cuda_line(t, "const int32_t lane = (int32_t)threadIdx.x & (group - 1);");
+  const char *even = t->width > 1 && !t->columns ? cuda_even_rows(t) : NULL;
+  t->each = even ? "each" : arena_printf(t->arena, "%u", t->width);
+  if (even) cuda_line(t, "const int32_t each = %s ? %u : 1;", even, t->width);
   cuda_line(t, "const int64_t step = (int64_t)%s * (DTM_BLOCK / group);", blocks);
   cuda_line(t, "int64_t task = (int64_t)%s * (DTM_BLOCK / group) + threadIdx.x / group;", block);
   cuda_open(t, "for (; task < tasks; task += step) {");

@@ -22,11 +22,13 @@ typedef struct CudaText {
   const Sources *sources; /* NULL: bare */
   StrBuf *out;
   int depth;
-  uint32_t vec, width;                /* the VEC dim or KERNEL_MAX_DIMS; W */
-  bool columns;                       /* a thread goes down its columns: see cuda_is_columns */
-  uint8_t *form;                      /* per instruction: CudaForm, in LOOP blocks and with lanes */
-  bool *sync;                         /* per instruction: the group meets before it */
-  const char **buf;                   /* names */
+  uint32_t vec, width; /* the VEC dim or KERNEL_MAX_DIMS; W */
+  bool columns;        /* a thread goes down its columns: see cuda_is_columns */
+  const char *each; /* elements of a thread at once as the text has it: W, or a variable that is 1
+                       where rows do not begin at multiples of W */
+  uint8_t *form;    /* per instruction: CudaForm, in LOOP blocks and with lanes */
+  bool *sync;       /* per instruction: the group meets before it */
+  const char **buf; /* names */
   const char *index[KERNEL_MAX_DIMS]; /* loop indices as they are at the moment, or NULL */
   const char *chunk, *block;          /* number of the chunk, of the block of the vector dim */
   bool element;                       /* within the loop over W elements */
@@ -40,6 +42,10 @@ void cuda_find_syncs(CudaText *t);
 /* Rows are reduced and nothing else: no value per row. Then a thread takes W columns for itself,
  * goes down the rows of the chunk, and keeps in registers what it adds up. */
 bool cuda_is_columns(const Kernel *k);
+
+/* Whether all rows begin at multiples of W: the condition as text; NULL when there are no rows but
+ * one. */
+const char *cuda_even_rows(const CudaText *t);
 
 /* --- cuda_name.c ---- */
 const char *cuda_type(DType compute);    /* "float" */
