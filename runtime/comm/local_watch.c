@@ -168,6 +168,6 @@ void local_latest(RtComm *comm, char *text, size_t size) {
     return;
   }
   dtm_local_view(&c->segment, rank, &view);
-  snprintf(text, size, "rank %d has been silent longest, at step %lld in %s (%s)",
-           (int)rank, (long long)view.step, view.operation, view.source);
+  snprintf(text, size, "rank %d has been silent longest, at step %lld in %s (%s)", (int)rank,
+           (long long)view.step, view.operation, view.source);
 }

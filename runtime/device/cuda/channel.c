@@ -15,7 +15,7 @@
  * do, provided that what is enqueued on different streams does not wait for each other for other
  * reasons. There are two such: places on the GPU (an operation of NCCL occupies some of its
  * multiprocessors while it waits; those of all channels of a rank are few enough to fit beside
- * collectives, see channel_ctas in comm.c, and computations end and give theirs back) and the
+ * collectives, see dtm_cuda_cuts_ctas, and computations end and give theirs back) and the
  * hardware's queues, which are shared when there are more streams than queues:
  * CUDA_DEVICE_MAX_CONNECTIONS is set to 32, their largest number, unless the user has set it
  * (driver.c). NCCL asks for one order of launches among communicators that share ranks only where
