@@ -94,10 +94,23 @@ static double attention_flops(const Report *r, const AbiAction *a) {
   return n * (backward ? 5 : 2);
 }
 
+/* Rows times the weight of their expert, or by what comes back of them: as if all places held one.
+ */
+static double experts_flops(const Report *r, const AbiAction *a) {
+  bool weight = a->code == ABI_LIB_GROUPED_LINEAR_WEIGHT;
+  const AbiBuffer *rows = &r->buffer[a->buffers], *other = rows + (weight ? 1 : 3);
+  int64_t extent[ABI_MAX_DIMS];
+  double n = 2 * block_of(r, rows, extent);
+  block_of(r, other, extent);
+  return n * (double)extent[3];
+}
+
 static Work work_of_library(const Report *r, const AbiAction *a) {
   Work w = {.least = bytes_of_all(r, a)};
   if (a->code == ABI_LIB_ATTENTION || a->code == ABI_LIB_ATTENTION_BACKWARD)
     w.flops = attention_flops(r, a);
+  if (a->code == ABI_LIB_GROUPED_LINEAR || a->code == ABI_LIB_GROUPED_LINEAR_WEIGHT)
+    w.flops = experts_flops(r, a);
   return w;
 }
 
