@@ -175,7 +175,7 @@ static uint32_t options_of(const Nvrtc *n, Arena *arena, const NvrtcJob *job,
 
 /* Everything that decides what comes out. */
 static NvrtcKey key_of(const Nvrtc *n, Arena *arena, const NvrtcJob *job) {
-  enum { FORMAT = 1 }; /* of what is made of the same text */
+  enum { FORMAT = 2 }; /* of what is made of the same text */
   const char *options[8];
   StrBuf sb;
   strbuf_init(&sb, arena);
@@ -257,7 +257,8 @@ typedef struct Pool {
 } Pool;
 
 static _Noreturn void work(Pool *p, uint32_t worker) {
-  bool ok = true;
+  /* Line tables name files with the folder that NVRTC is called in. */
+  bool ok = chdir("/") == 0;
   for (unsigned i; ok && (i = atomic_fetch_add(&p->shared->next, 1)) < p->ntodo;) {
     p->shared->current[worker] = p->todo[i] + 1;
     ok = compile_one(p->n, p->arena, &p->jobs[p->todo[i]], p->todo[i], p->fd[worker]);
