@@ -72,5 +72,10 @@ uint32_t dtm_cuda_watch_line(CudaDevice *d);
 /* Around what `action` enqueues on a line's stream and waits for peers. */
 int dtm_cuda_watch_begin(CudaDevice *d, uint32_t line, CUstream stream, uint32_t action);
 int dtm_cuda_watch_end(CudaDevice *d, uint32_t line, CUstream stream);
+/* In the capture of a graph that waits for peers: at its beginning; behind each action that does
+ * (nothing outside of a capture); at its end, where the streams come together. */
+int dtm_cuda_watch_capture(CudaDevice *d);
+int dtm_cuda_watch_captured(CudaDevice *d, uint32_t action);
+int dtm_cuda_watch_join(CudaDevice *d);
 
 #endif

@@ -89,8 +89,15 @@ int dtm_cuda_graph_begins(CudaDevice *d, uint32_t first, uint32_t count) {
   return s->count && s->count <= count && s->runs++ > 0;
 }
 
+/* The first action of a stretch that waits for peers, to be watched for all that do. */
+static int meeting(const CudaDevice *d, uint32_t first, uint32_t count, uint32_t *action) {
+  for (*action = first; *action < first + count; ++*action)
+    if (!d->base.skip[*action] && dtm_cuda_move_meets(d, *action)) return 1;
+  return 0;
+}
+
 /* Enqueued into a graph instead of the stream. */
-static int capture(CudaDevice *d, uint32_t first, Stretch *s) {
+static int capture(CudaDevice *d, uint32_t first, Stretch *s, int meets) {
   CUgraph graph = NULL;
   CUresult error = d->cu->capture_begin(d->compute, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
   int status =
@@ -98,6 +105,7 @@ static int capture(CudaDevice *d, uint32_t first, Stretch *s) {
                               "begin a graph (DTM_CUDA_GRAPHS=0 in the environment goes without)")
             : 0;
   d->capturing = 1;
+  if (meets && !status) status = dtm_cuda_watch_capture(d);
   for (uint32_t i = first, n; i < first + s->count && !status; i += n) {
     uint32_t size = dtm_cuda_bundle_size(d, i);
     n = size ? size : 1;
@@ -105,6 +113,7 @@ static int capture(CudaDevice *d, uint32_t first, Stretch *s) {
     dtm_device_place(&d->base, i);
     status = size ? dtm_cuda_bundle_run(d, i) : dtm_cuda_run(d, i, NULL);
   }
+  if (meets && !status) status = dtm_cuda_watch_join(d);
   d->capturing = 0;
   if (!status) {
     error = d->cu->capture_end(d->compute, &graph);
@@ -117,21 +126,14 @@ static int capture(CudaDevice *d, uint32_t first, Stretch *s) {
   return status;
 }
 
-/* The first action of a stretch that waits for peers, to be watched for all that do. */
-static int meeting(const CudaDevice *d, uint32_t first, uint32_t count, uint32_t *action) {
-  for (*action = first; *action < first + count; ++*action)
-    if (!d->base.skip[*action] && dtm_cuda_move_meets(d, *action)) return 1;
-  return 0;
-}
-
 int dtm_cuda_graph_run(CudaDevice *d, uint32_t first, uint32_t *done) {
   Stretch *s = &d->graphs->at[first];
-  int status = s->graph ? 0 : capture(d, first, s);
+  uint32_t action;
+  int meets = meeting(d, first, s->count, &action);
+  int status = s->graph ? 0 : capture(d, first, s, meets);
   if (status) return status;
   *done = s->count;
   dtm_device_place(&d->base, first);
-  uint32_t action;
-  int meets = meeting(d, first, s->count, &action);
   if (meets) status = dtm_cuda_watch_begin(d, CUDA_LINE_GRAPH, d->compute, action);
   CUresult error = status ? CUDA_SUCCESS : d->cu->graph_launch(s->graph, d->compute);
   if (error) status = dtm_cuda_failed(d, error, "run a graph");

@@ -142,7 +142,8 @@ static int begin(CudaDevice *d, Move *m, uint32_t action) {
   if (!status) status = run_steps(d, m, d->comm, action);
   if (!status) status = dtm_cuda_watch_end(d, CUDA_LINE_COMM, d->comm);
   CUresult error = status ? CUDA_SUCCESS : d->cu->event_record(m->done, d->comm);
-  return error ? dtm_cuda_failed(d, error, "record an event") : status;
+  if (error) status = dtm_cuda_failed(d, error, "record an event");
+  return status ? status : dtm_cuda_watch_captured(d, action);
 }
 
 static int end(CudaDevice *d, const Move *m) {

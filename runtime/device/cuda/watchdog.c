@@ -12,7 +12,8 @@
  * A host that waits for its GPU gives no sign of life by itself; the thread gives it, unless the
  * GPU waits for peers and has come no further since the last look.
  *
- * What was captured in a graph has no events of its own: the graph is watched as one operation. */
+ * What was captured in a graph has no events of its own: the graph is watched as one operation, in
+ * which every collective leaves its number in a word of the host when it is over. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -51,7 +52,12 @@ struct CudaWatch {
   int stop;
   Line *lines;
   uint32_t nlines;
-  double asked;      /* when NCCL was asked for errors */
+  double asked; /* when NCCL was asked for errors */
+  /* The number of the last collective that was over in a graph, 1 + that of its action; 0: none. */
+  volatile uint32_t *last;
+  uint32_t last_seen;
+  CUdeviceptr numbers; /* 0, 1, 2, .. on the GPU, to be copied there */
+  CUevent joined;
   double host_waits; /* when the host last said that it waits for the GPU */
 };
 
@@ -113,6 +119,25 @@ int dtm_cuda_watch_end(CudaDevice *d, uint32_t line, CUstream stream) {
   return status;
 }
 
+static int mark(CudaDevice *d, uint32_t number, CUstream stream) {
+  CudaWatch *w = d->collectives->watch;
+  CUresult error = d->cu->to_host_async((void *)(uintptr_t)w->last,
+                                        w->numbers + number * sizeof number, sizeof number, stream);
+  return error ? dtm_cuda_failed(d, error, "say how far a graph is") : 0;
+}
+
+int dtm_cuda_watch_capture(CudaDevice *d) {
+  return mark(d, 0, d->compute);
+}
+
+int dtm_cuda_watch_captured(CudaDevice *d, uint32_t action) {
+  return d->capturing ? mark(d, action + 1, d->comm) : 0;
+}
+
+int dtm_cuda_watch_join(CudaDevice *d) {
+  return dtm_cuda_comm_wait(d, d->collectives->watch->joined, d->comm, d->compute);
+}
+
 int dtm_cuda_comm_watch(CudaDevice *d) {
   CudaComm *c = d->collectives;
   if (!c || !c->watch) return 0;
@@ -156,22 +181,35 @@ static const Entry *longest(const CudaWatch *w, double *since) {
   return found;
 }
 
-static void describe(const CudaDevice *d, const Entry *e, char *text, size_t size) {
-  const Image *image = d->base.image;
-  text[0] = 0;
-  if (!e) return;
-  const AbiAction *a = &image->action[e->action];
-  snprintf(text, size, "\n  at step %lld, %s (%s)%s", (long long)e->step, abi_text(image, a->name),
-           abi_text(image, a->source),
-           e->graph ? " or one behind it in the same CUDA graph; with DTM_CUDA_GRAPHS=0 in the "
-                      "environment it would be named"
-                    : "");
+/* Of a graph: the first collective behind the last that was over; *known: whether that is so. */
+static uint32_t at_hand(const CudaWatch *w, const Entry *e, bool *known) {
+  uint64_t n = w->device->base.image->action_count;
+  uint32_t last = *w->last;
+  *known = !e->graph || last == 0;
+  if (!e->graph || last <= e->action || last > n) return e->action;
+  for (uint32_t i = last; i < n; i++) {
+    if (w->device->base.skip[i] || !dtm_cuda_move_meets(w->device, i)) continue;
+    *known = true;
+    return i;
+  }
+  return e->action;
 }
 
-static int report(const CudaDevice *d, const Entry *e, const char *what) {
-  RtComm *c = d->base.comm;
+static void describe(const CudaWatch *w, const Entry *e, char *text, size_t size) {
+  const Image *image = w->device->base.image;
+  bool known;
+  text[0] = 0;
+  if (!e) return;
+  const AbiAction *a = &image->action[at_hand(w, e, &known)];
+  snprintf(text, size, "\n  at step %lld, %s (%s)%s", (long long)e->step, abi_text(image, a->name),
+           abi_text(image, a->source),
+           known ? "" : " or one behind it, whichever of a CUDA graph is at hand");
+}
+
+static int report(const CudaWatch *w, const Entry *e, const char *what) {
+  RtComm *c = w->device->base.comm;
   char place[512], late[512], message[2048];
-  describe(d, e, place, sizeof place);
+  describe(w, e, place, sizeof place);
   c->ops->latest(c, late, sizeof late);
   snprintf(message, sizeof message, "rank %d: %s%s%s%s", (int)c->rank, what, place,
            *late ? "\n  " : "", late);
@@ -213,7 +251,7 @@ static int ask_nccl(CudaWatch *w, double time, const Entry *e) {
     if (failed) return failed;
     nanosleep(&pause, NULL);
   }
-  return report(d, e, what);
+  return report(w, e, what);
 }
 
 /* One look at everything: 0, or the code of the failure. */
@@ -224,6 +262,11 @@ static int look(CudaWatch *w) {
   double since = 0, silent;
   bool moved = false;
   for (uint32_t i = 0; i < w->nlines; i++) moved |= drop_finished(d, &w->lines[i], time);
+  if (*w->last != w->last_seen) { /* a graph goes on */
+    w->last_seen = *w->last;
+    if (w->lines[CUDA_LINE_GRAPH].since) w->lines[CUDA_LINE_GRAPH].since = time;
+    moved = true;
+  }
   const Entry *e = longest(w, &since);
   moved |= !e && time - w->host_waits < lately;
   int failed = host->ops->look(host, moved, &silent);
@@ -234,7 +277,7 @@ static int look(CudaWatch *w) {
            "an operation between ranks did not end within %g s, and no other rank gave a sign of "
            "life (see --deadline)",
            host->deadline);
-  return report(d, e, what);
+  return report(w, e, what);
 }
 
 static void abort_all(CudaDevice *d, int code) {
@@ -279,6 +322,25 @@ static void *run(void *context) {
 /* --- opening and closing ------------------------------------------------------------------------
  */
 
+static int open_numbers(CudaDevice *d) {
+  CudaWatch *w = d->collectives->watch;
+  size_t n = d->base.image->action_count + 1, bytes = n * sizeof(uint32_t);
+  uint32_t *numbers = malloc(bytes);
+  void *last = NULL;
+  if (!numbers) return dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
+  for (size_t i = 0; i < n; i++) numbers[i] = (uint32_t)i;
+  int status = dtm_cuda_alloc(d, bytes, "numbers of actions", &w->numbers);
+  CUresult error = status ? CUDA_SUCCESS : d->cu->to_device(w->numbers, numbers, bytes);
+  if (!status && !error) error = d->cu->host_alloc(&last, sizeof *w->last, 0);
+  if (!status && !error) error = d->cu->event_create(&w->joined, CU_EVENT_DISABLE_TIMING);
+  if (last) {
+    w->last = last;
+    *w->last = 0;
+  }
+  free(numbers);
+  return error ? dtm_cuda_failed(d, error, "prepare the watch over graphs") : status;
+}
+
 int dtm_cuda_watch_open(CudaDevice *d) {
   CudaWatch *w = calloc(1, sizeof *w);
   pthread_condattr_t monotonic;
@@ -293,6 +355,8 @@ int dtm_cuda_watch_open(CudaDevice *d) {
   w->lines = calloc(CUDA_LINES, sizeof *w->lines);
   if (!w->lines) return dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
   w->nlines = CUDA_LINES;
+  int status = open_numbers(d);
+  if (status) return status;
   w->running = pthread_create(&w->thread, NULL, run, w) == 0;
   return w->running ? 0
                     : dtm_rt_fail(d->base.comm, RT_DEVICE, "cannot start a thread: out of memory");
@@ -312,6 +376,9 @@ void dtm_cuda_watch_close(CudaDevice *d) {
       if (e->begun) d->cu->event_destroy(e->begun);
       if (e->over) d->cu->event_destroy(e->over);
     }
+  if (w->numbers) d->cu->memory_free(w->numbers);
+  if (w->last) d->cu->host_free((void *)(uintptr_t)w->last);
+  if (w->joined) d->cu->event_destroy(w->joined);
   pthread_cond_destroy(&w->stops);
   pthread_mutex_destroy(&w->lock);
   free(w->lines);
