@@ -147,14 +147,7 @@ bool ptx_memory_copy(PtxMemory *memory, void *to, const void *from, size_t bytes
   PtxRegion *target = source ? around(memory, to, bytes, "copies to", fault) : NULL;
   if (!target) return false;
   memcpy(to, from, bytes);
-  size_t s = offset_in(source, from), t = offset_in(target, to);
-  ptx_region_mark(target, t, bytes);
-  for (size_t done = 0; done < bytes;) {
-    size_t missing = ptx_region_unwritten(source, s + done, bytes - done);
-    if (missing == SIZE_MAX) break;
-    ptx_region_forget(target, t + (missing - s), 1);
-    done = missing - s + 1;
-  }
+  ptx_region_copy(target, offset_in(target, to), source, offset_in(source, from), bytes);
   return true;
 }
 

@@ -138,6 +138,29 @@ size_t ptx_region_unwritten(const PtxRegion *r, size_t offset, size_t bytes) {
   return SIZE_MAX;
 }
 
+void ptx_region_copy(PtxRegion *to, size_t to_offset, const PtxRegion *from, size_t from_offset,
+                     size_t bytes) {
+  ptx_region_forget(to, to_offset, bytes);
+  FOR_PAGES(from_offset, bytes, at, n) {
+    const PtxPage *page = from->pages[o_ >> PAGE_SHIFT];
+    size_t target = to_offset + (o_ - from_offset);
+    if (!page || !page->nwritten) continue;
+    if (page->nwritten == PAGE) {
+      ptx_region_mark(to, target, n);
+      continue;
+    }
+    for (size_t b = 0, run = 0; b <= n; b++) { /* runs of written bytes */
+      bool written = b < n && page->written[(at + b) >> 6] >> ((at + b) & 63) & 1;
+      if (written) {
+        run++;
+      } else if (run) {
+        ptx_region_mark(to, target + b - run, run);
+        run = 0;
+      }
+    }
+  }
+}
+
 /* --- who touched --------------------------------------------------------------------------------
  */
 

@@ -66,6 +66,11 @@ void ptx_region_mark(PtxRegion *region, size_t offset, size_t bytes);
 /* Offset of the first unwritten byte of a range; SIZE_MAX when all are written. */
 size_t ptx_region_unwritten(const PtxRegion *region, size_t offset, size_t bytes);
 
+/* What is written of a range becomes written of another one of as many bytes, and nothing else of
+ * that. */
+void ptx_region_copy(PtxRegion *to, size_t to_offset, const PtxRegion *from, size_t from_offset,
+                     size_t bytes);
+
 /* The region around an address; NULL when there is none. */
 PtxRegion *ptx_memory_find(PtxMemory *memory, uint64_t address);
 /* Fills the text of a fault about an address that is in no region. */
