@@ -258,9 +258,10 @@ bool ptx_decode_cvt(PtxDecoder *d) {
   if (!ptx_source_any(d, &o[1], &from_bytes, &from_row)) return false;
   if (to_bytes < info_of(to)->bytes || from_bytes < info_of(from)->bytes)
     return ptx_decode_error(d, "a register is too narrow");
+  const PtxRow *row = name_map_get(d->rows_by_name, d->at->name); /* with its modifiers */
   char name[40];
   snprintf(name, sizeof name, "cvt.%s.%s", info_of(to)->name, info_of(from)->name);
-  const PtxRow *row = flags ? NULL : name_map_get(d->rows_by_name, intern(&d->module->names, name));
+  if (!row && !flags) row = name_map_get(d->rows_by_name, intern(&d->module->names, name));
   if (row && (row->result != to_bytes || row->operand[0] != from_bytes)) row = NULL;
   PtxOp *op = ptx_emit(d, row ? row->run : ptx_run_convert, FLOW_NEXT);
   op->arg[0] = to_row;

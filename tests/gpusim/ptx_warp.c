@@ -7,6 +7,9 @@
 /* Each lane that runs is in its own mask, and nobody in it is missing. */
 static bool all_present(PtxWarp *w, const PtxOp *op, uint32_t row) {
   const uint32_t *members = PTX_ROW(w, uint32_t, row);
+  uint32_t common = w->mask;
+  for (uint32_t i = 0; i < PTX_LANES; i++) common &= members[i];
+  if (common == UINT32_MAX) return true; /* all are here, and everybody says so */
   for (uint32_t left = w->mask; left; left &= left - 1) {
     uint32_t i = (uint32_t)__builtin_ctz(left), missing = members[i] & ~w->mask;
     if (!(members[i] >> i & 1)) {
@@ -27,47 +30,44 @@ static bool all_present(PtxWarp *w, const PtxOp *op, uint32_t row) {
   return true;
 }
 
+/* The lane that lane i reads from, as mode, index and clamp say; itself when that is out of its
+ * segment. */
+static inline uint32_t source_of(uint8_t mode, uint32_t i, uint32_t b, uint32_t clamps,
+                                 uint32_t *inside) {
+  uint32_t clamp = clamps & 31, segment = clamps >> 8 & 31;
+  int last = (int)((i & segment) | (clamp & ~segment)), from;
+  b &= 31;
+  from = mode == 'u'   ? (int)i - (int)b
+         : mode == 'd' ? (int)(i + b)
+         : mode == 'b' ? (int)(i ^ b)
+                       : (int)((i & segment) | (b & ~segment));
+  bool ok = mode == 'u' ? from >= last : from <= last;
+  *inside |= (uint32_t)ok << i;
+  return ok ? (uint32_t)from : i;
+}
+
 void ptx_run_shuffle(PtxWarp *w, const PtxOp *op) {
   if (!all_present(w, op, op->arg[5])) return;
   const uint32_t *value = PTX_ROW(w, uint32_t, op->arg[2]);
   const uint32_t *index = PTX_ROW(w, uint32_t, op->arg[3]);
   const uint32_t *clamps = PTX_ROW(w, uint32_t, op->arg[4]);
-  uint32_t out[PTX_LANES], inside = 0;
-  for (uint32_t left = w->mask; left; left &= left - 1) {
-    uint32_t i = (uint32_t)__builtin_ctz(left), b = index[i] & 31;
-    uint32_t clamp = clamps[i] & 31, segment = clamps[i] >> 8 & 31;
-    int last = (int)((i & segment) | (clamp & ~segment)), from;
-    switch (op->mode) {
-    case 'u':
-      from = (int)i - (int)b;
-      break;
-    case 'd':
-      from = (int)(i + b);
-      break;
-    case 'b':
-      from = (int)(i ^ b);
-      break;
-    default:
-      from = (int)((i & segment) | (b & ~segment));
-    }
-    bool ok = op->mode == 'u' ? from >= last : from <= last;
-    if (!ok) from = (int)i;
-    if (!(w->mask >> from & 1)) {
-      ptx_fail(w, op, (int)i, PTX_FAULT_BARRIER, "reads from lane %d, which does not take part",
-               from);
-      return;
-    }
-    inside |= (uint32_t)ok << i;
-    out[i] = value[from];
+  uint32_t from[PTX_LANES], out[PTX_LANES], inside = 0, mask = w->mask;
+  for (uint32_t i = 0; i < PTX_LANES; i++) {
+    from[i] = source_of(op->mode, i, index[i], clamps[i], &inside);
+    out[i] = value[from[i]];
+  }
+  for (uint32_t left = mask == UINT32_MAX ? 0 : mask; left; left &= left - 1) {
+    uint32_t i = (uint32_t)__builtin_ctz(left);
+    if (mask >> from[i] & 1) continue;
+    ptx_fail(w, op, (int)i, PTX_FAULT_BARRIER, "reads from lane %u, which does not take part",
+             from[i]);
+    return;
   }
   uint32_t *to = PTX_ROW(w, uint32_t, op->arg[0]);
-  for (uint32_t left = w->mask; left; left &= left - 1) {
-    uint32_t i = (uint32_t)__builtin_ctz(left);
-    to[i] = out[i];
-  }
+  for (uint32_t i = 0; i < PTX_LANES; i++) to[i] = mask >> i & 1 ? out[i] : to[i];
   if (op->arg[1] == PTX_NO_ROW) return;
   uint32_t *p = PTX_ROW(w, uint32_t, op->arg[1]);
-  *p = (*p & ~w->mask) | inside;
+  *p = (*p & ~mask) | (inside & mask);
 }
 
 void ptx_run_vote(PtxWarp *w, const PtxOp *op) {
