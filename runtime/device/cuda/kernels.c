@@ -53,8 +53,9 @@ static int load_failed(CudaDevice *d, CUresult error, const AbiCudaImage *image,
   char text[512];
   dtm_cuda_error_text(d->cu, error, text, sizeof text);
   const char *remedy =
-      error == CUDA_ERROR_UNSUPPORTED_PTX_VERSION
-          ? "\n  the driver is older than the compiler of the code: install a newer "
+      error == CUDA_ERROR_UNSUPPORTED_PTX_VERSION || error == CUDA_ERROR_INVALID_IMAGE ||
+              error == CUDA_ERROR_NO_BINARY_FOR_GPU
+          ? "\n  the driver may be older than the compiler of the code: install a newer "
             "driver, or compile the program with an older CUDA toolkit"
           : "";
   return dtm_rt_fail(
