@@ -63,6 +63,28 @@ static void publish(RtComm *c) {
   (void)c;
 }
 
+static int agree(RtComm *c, uint32_t flags, uint32_t *all) {
+  (void)c;
+  *all = flags;
+  return 0;
+}
+
+static int broadcast(RtComm *c, void *data, size_t n, int32_t root) {
+  (void)c, (void)data, (void)n, (void)root;
+  return 0;
+}
+
+static int barrier(RtComm *c, const int32_t *group, int32_t ngroup) {
+  (void)c, (void)group, (void)ngroup;
+  return 0;
+}
+
+static int look(RtComm *c, bool moved, double *silent) {
+  (void)c, (void)moved;
+  *silent = 0;
+  return 0;
+}
+
 OneAction *one_action_new(uint32_t kind, uint32_t code, int32_t rank, int32_t ranks) {
   OneAction *o = calloc(1, sizeof *o);
   if (!o) abort();
@@ -73,7 +95,13 @@ OneAction *one_action_new(uint32_t kind, uint32_t code, int32_t rank, int32_t ra
                           .code = code,
                           .mesh = image_mesh(&o->w, &o->mesh),
                           .name = image_string(&o->w, "action")};
-  o->ops = (RtCommOps){.name = "one", .publish = publish, .fail = say};
+  o->ops = (RtCommOps){.name = "one",
+                       .publish = publish,
+                       .fail = say,
+                       .agree = agree,
+                       .broadcast_host = broadcast,
+                       .barrier = barrier,
+                       .look = look};
   o->comm = (RtComm){.ops = &o->ops, .rank = rank, .world = 1, .local_world = 1, .threads = 1};
   o->end = 1024;
   return o;

@@ -13,6 +13,8 @@
 typedef ELEMENT T;
 typedef Number<T>::type N;
 
+enum { AHEAD = 8 }; /* numbers that are on their way at once */
+
 /* Counts that do not fit into their block are told, and cut. start[b][e]: its first row;
  * count[b][e] how many; used[b][r]: places that hold a row. One thread for each entry of the batch.
  */
@@ -21,47 +23,72 @@ extern "C" __global__ void __launch_bounds__(LIBRARY_THREADS)
                              GroupedDims d, Fault *fault, uint32_t action) {
   int64_t b = (int64_t)blockIdx.x * LIBRARY_THREADS + threadIdx.x;
   if (b >= d.batch) return;
-  for (int64_t r = 0; r < d.blocks; r++) used[b * d.blocks + r] = 0;
-  for (int64_t e = 0; e < d.experts; e++) {
-    int64_t block = (d.first_expert + e) / d.each - d.first_block, room = 0;
-    int64_t n = get(counts[b * d.experts + e]);
-    bool here = block >= 0 && block < d.blocks;
-    int64_t before = here ? used[b * d.blocks + block] : 0;
-    if (here) room = d.places - before;
-    if (n < 0 || n > room) {
-      tell(fault, action, n, room + 1);
-      n = n < 0 ? 0 : room;
+  counts += b * d.experts;
+  used += b * d.blocks;
+  for (int64_t r = 0; r < d.blocks; r++) used[r] = 0;
+  int64_t last = -1, before = 0; /* the block of the expert before, and its rows so far */
+  for (int64_t from = 0; from < d.experts; from += AHEAD) {
+    int64_t n[AHEAD];
+#pragma unroll
+    for (int a = 0; a < AHEAD; a++) n[a] = from + a < d.experts ? get(counts[from + a]) : 0;
+#pragma unroll
+    for (int a = 0; a < AHEAD; a++) {
+      int64_t e = from + a, block = (d.first_expert + e) / d.each - d.first_block;
+      if (e >= d.experts) break;
+      bool here = block >= 0 && block < d.blocks;
+      if (block != last) before = 0;
+      last = block;
+      int64_t room = here ? d.places - before : 0;
+      if (n[a] < 0 || n[a] > room) {
+        tell(fault, action, n[a], room + 1);
+        n[a] = n[a] < 0 ? 0 : room;
+      }
+      start[b * d.experts + e] = n[a] ? (b * d.blocks + block) * d.places + before : 0;
+      count[b * d.experts + e] = n[a];
+      before += n[a];
+      if (here) used[block] = before;
     }
-    start[b * d.experts + e] = n ? (b * d.blocks + block) * d.places + before : 0;
-    count[b * d.experts + e] = n;
-    if (here) used[b * d.blocks + block] = before + n;
   }
 }
 
+/* The rows of one expert, entry after entry of the batch: how many come before; all of them. */
+DTM_DEVICE int64_t number_rows(int64_t *count, const GroupedDims &d) {
+  int64_t before = 0;
+  for (int64_t from = 0; from < d.batch; from += AHEAD) {
+    int64_t n[AHEAD];
+#pragma unroll
+    for (int a = 0; a < AHEAD; a++) n[a] = from + a < d.batch ? count[(from + a) * d.experts] : 0;
+#pragma unroll
+    for (int a = 0; a < AHEAD; a++) {
+      if (from + a < d.batch) count[(from + a) * d.experts] = before;
+      before += n[a];
+    }
+  }
+  return before;
+}
+
 /* first[e]: rows of the experts before, tiles[e]: their tiles, both with a last one for all;
- * count[b][e] becomes the number in the list of the first row of (b, e). One block: a thread takes
+ * count[b][e] becomes the number in the list of the first row of (b, e). One block: threads take
  * experts, then one adds up. */
 extern "C" __global__ void __launch_bounds__(LIBRARY_THREADS)
     DTM_ENTRY(grouped_plan)(int64_t *count, int64_t *first, int64_t *tiles, GroupedDims d) {
-  for (int64_t e = threadIdx.x; e < d.experts; e += LIBRARY_THREADS) {
-    int64_t total = 0;
-    for (int64_t b = 0; b < d.batch; b++) {
-      int64_t n = count[b * d.experts + e];
-      count[b * d.experts + e] = total;
-      total += n;
-    }
-    first[e] = total;
-  }
-  __syncthreads();
-  if (threadIdx.x) return;
+  __shared__ int64_t total[LIBRARY_THREADS];
   int64_t rows = 0, all = 0;
-  for (int64_t e = 0; e <= d.experts; e++) {
-    int64_t n = e < d.experts ? first[e] : 0;
-    first[e] = rows;
-    tiles[e] = all;
-    rows += n;
-    all += dtm_ceil_div(n, d.tile);
+  for (int64_t from = 0; from < d.experts; from += LIBRARY_THREADS) {
+    int64_t e = from + threadIdx.x;
+    if (e < d.experts) total[threadIdx.x] = number_rows(count + e, d);
+    __syncthreads();
+    for (int64_t i = 0; threadIdx.x == 0 && i < LIBRARY_THREADS && from + i < d.experts; i++) {
+      first[from + i] = rows;
+      tiles[from + i] = all;
+      rows += total[i];
+      all += dtm_ceil_div(total[i], d.tile);
+    }
+    __syncthreads();
   }
+  if (threadIdx.x) return;
+  first[d.experts] = rows;
+  tiles[d.experts] = all;
 }
 
 /* list[first[e] + i]: row i of expert e. A block for each (b, e). */
