@@ -398,6 +398,8 @@ END_TEST
 START_TEST(multiplies_by_many_experts) {
   grouped(ABI_F32, (Experts){3, 1, 60, 3, 20, 70});
   grouped(ABI_F32, (Experts){1, 4, 5, 7, 3, 2});
+  grouped(ABI_F32, (Experts){11, 2, 4, 20, 4, 3});
+  grouped(ABI_F32, (Experts){1, 1, 40, 270, 2, 2});
   grouped(ABI_F32, (Experts){2, 2, 4, 4, 0, 3});
   grouped(ABI_F32, (Experts){2, 2, 0, 4, 2, 3});
 }
