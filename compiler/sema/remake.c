@@ -21,6 +21,7 @@ struct Making {
   uint64_t work;
   uint32_t unrepeatable; /* when it began */
   uint32_t instances, end_instances, vars, end_vars;
+  const Var *as_made; /* its variables: later lines may rename or assign them */
   Range init;
   bool kept;
 };
@@ -130,6 +131,12 @@ static const char *moved_path(Sema *s, const Making *m, const char *path) {
   return *behind ? intern(s->names, arena_concat(s->arena, s->at.path, behind, NULL)) : s->at.path;
 }
 
+static const Var *copy_of_vars(Sema *s, uint32_t first, uint32_t end) {
+  Var *copy = ARENA_ARRAY(s->arena, Var, end - first);
+  for (uint32_t v = first; v < end; v++) copy[v - first] = s->program->vars.data[v];
+  return copy;
+}
+
 static bool lies_under(const char *path, const char *name) {
   size_t n = strlen(path);
   return strncmp(path, name, n) == 0 && (name[n] == 0 || name[n] == '.');
@@ -184,10 +191,9 @@ static Instance *copy_instances(Sema *s, const Making *m) {
 
 static void copy_vars(Sema *s, const Making *m, const char *const *names) {
   for (uint32_t v = m->vars; v < m->end_vars; v++) {
-    Var var = s->program->vars.data[v];
+    Var var = m->as_made[v - m->vars];
     VarInfo info = s->var_info.data[v];
     var.name = names[v - m->vars];
-    if (var.kind == VAR_STATE) var.kind = VAR_BUFFER; /* until a step assigns it */
     VEC_PUSH(s->arena, &s->program->vars, var);
     VEC_PUSH(s->arena, &s->var_info,
              (VarInfo){.block = info.block, .own_storage = info.own_storage});
@@ -261,4 +267,5 @@ void remake_keep(Sema *s, Making *m) {
     m->kept = lies_under(m->at.path, s->instances.data[i]->path);
   for (uint32_t v = m->vars; v < m->end_vars && m->kept; v++)
     m->kept = lies_under(m->at.path, s->program->vars.data[v].name);
+  if (m->kept) m->as_made = copy_of_vars(s, m->vars, m->end_vars);
 }

@@ -430,6 +430,14 @@ static const Case makings[] = {
      "  param b: f32[dim, dim] = normal(std = 0.1) transposed\n"
      "  buffer c: f32[dim] = ones\n  rename { \"b\" = \"beta\" }\n"
      "  forward(x) { return linear(linear(x, a), b) + c }\n}\n"},
+    {"named otherwise in files, later or not at all", 3,
+     HEAD "module Net(named: bool) {\n  layer = [Layer() on stages[0] for i in range(2)]\n"
+          "  if named { rename { \"layer.{i}.w\" = \"block.{i}.w\" } }\n"
+          "  forward(x) { return layer[1](layer[0](x)) }\n}\n"
+          "module Layer() {\n" WEIGHT "  forward(x) { return linear(x, w) }\n}\n"
+          "train {\n  data x = npy(\"x.npy\", f32[batch@dp, dim] on stages[0])\n"
+          "  model a = Net(true)\n  model b = Net(false)\n"
+          "  loss mean(square(b(a(x))))\n  optimizer sgd(lr = 0.1)\n  steps 2\n}\n"},
     {"initial values that lean on others", 3,
      HEAD NET("Layer()") TRAIN "fn shrink(x) { let y = x * 0.5\n  return y + rand_like(x) }\n"
                                "module Layer() {\n  param a: f32[dim, dim] = normal(std = 0.1)\n"
