@@ -32,5 +32,11 @@ for program in "$root"/tests/e2e/programs/*.dtm "$root"/samples/*/*.dtm; do
   rm -rf "$work/again"
   printf '%-14s %4s kernels\n' "$name" "$texts"
 done
+# An executable holds nothing of the folder it was made in, nor of what the cache had.
+program=$root/tests/e2e/programs/mlp_smooth.dtm
+mkdir "$work/here" "$work/there"
+(cd "$work/here" && "$DTMC" "$program" --target=cuda:compute_80 -o out) &&
+  (cd "$work/there" && DTM_CACHE='' "$DTMC" "$program" --target=cuda:compute_80 -o out) &&
+  cmp "$work/here/out" "$work/there/out" || { printf 'FAIL: executables differ\n'; failed=1; }
 printf '%s distinct\n' "$(find "$work/cache" -type f | wc -l)"
 exit $failed
