@@ -82,21 +82,31 @@ static bool next_entry(Arena *arena, const char **at, Entry *e) {
   return true;
 }
 
-static bool check_edited(Arena *arena, const CudaModule *m, const char **error) {
-  const char *at = m->ptx, *want = cuda_entry(arena, m->kernel);
-  uint32_t words = m->kernel->nbufs + m->kernel->nints + 1;
+/* Whether the module has this entry, with so many parameters of 8 bytes, then one of 4. */
+static bool check_entry(Arena *arena, const CudaModule *m, const char *want, uint32_t words,
+                        const char *parameters, const char **error) {
+  const char *at = m->ptx;
   for (Entry e; next_entry(arena, &at, &e);) {
     if (strcmp(e.name, want) != 0) continue;
     if (e.words == words && e.halves == 1 && !e.others) return true;
-    *error = arena_printf(arena,
-                          "--load-cuda: %s: %s must have %u pointers, %u integers of type int64_t, "
-                          "then int64_t tasks and int32_t group",
-                          m->file, want, m->kernel->nbufs, m->kernel->nints);
+    *error = arena_printf(arena, "--load-cuda: %s: %s must have %s", m->file, want, parameters);
     return false;
   }
   *error = arena_printf(arena, "--load-cuda: %s has no entry extern \"C\" __global__ void %s",
                         m->file, want);
   return false;
+}
+
+static bool check_edited(Arena *arena, const CudaModule *m, const char **error) {
+  const char *name = cuda_entry(arena, m->kernel);
+  const char *parameters = arena_printf(arena,
+                                        "%u pointers, %u integers of type int64_t, then int64_t "
+                                        "tasks and int32_t group",
+                                        m->kernel->nbufs, m->kernel->nints);
+  if (!check_entry(arena, m, name, m->kernel->nbufs + m->kernel->nints + 1, parameters, error))
+    return false;
+  return !m->many || check_entry(arena, m, arena_printf(arena, "%s_many", name), 1,
+                                 "a pointer to its calls and int32_t ncalls", error);
 }
 
 /* --- the blob ---- */

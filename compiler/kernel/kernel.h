@@ -151,8 +151,8 @@ typedef struct Kernel {
                                    content */
   const char *const *buf_names; /* per buffer, or NULL; an entry may be NULL */
   KInt chunk_rows, nchunks;     /* with ROW dims */
-  uint32_t vec_block;       /* 0 = the vector dim is not cut */
-  bool lanes;               /* REDUCE keeps the vector dim; vec_block is the width of a strip */
+  uint32_t vec_block;           /* 0 = the vector dim is not cut */
+  bool lanes;                   /* REDUCE keeps the vector dim; vec_block is the width of a strip */
 } Kernel;
 
 /* Content, without names and notes. */
