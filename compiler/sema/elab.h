@@ -211,9 +211,9 @@ struct Sema {
   struct PlanCache *plans; /* prices of auto */
   VEC(struct EscapeUse) escapes;
   uint32_t lost;         /* parameters and modules that a fault kept from being declared */
-  uint32_t unrepeatable; /* times that code did what a copy of its nodes would leave out, or cannot
-                          * tell: an escape, a name of a file that leads to instances, a shared
-                          * variable */
+  uint32_t unrepeatable; /* times that code did what a copy of its nodes would leave out and nothing
+                          * else here shows (effects.c): another escape of a place, a name of a file
+                          * that leads to instances, a shared variable */
   struct Twins *twins;
   VEC(Instance *) instances; /* in the order in which they were made */
   IdMap made;                /* place and module -> index of the last making (remake.c) */

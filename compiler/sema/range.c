@@ -419,8 +419,9 @@ bool range_fits(Sema *s, Range *r) {
 /* --- noting a range ------------------------------------------------------------------------------
  */
 
-void range_begin(const Sema *s, Range *r) {
-  *r = (Range){.begin = mark_of(s), .scope = s->at.scope};
+void range_begin(const Sema *s, Range *r, bool makes_vars) {
+  *r = (Range){.begin = mark_of(s), .scope = s->at.scope, .makes_vars = makes_vars};
+  r->effects = effects_hash(s, makes_vars);
 }
 
 void range_note_unnamed(Sema *s, Range *r, Val v) {
@@ -442,6 +443,7 @@ static void note_results(Sema *s, Range *r, Val v) {
 void range_end(Sema *s, Range *r, Val result) {
   r->end = mark_of(s);
   r->result = result;
+  r->unfit = s->sink->errors || effects_hash(s, r->makes_vars) != r->effects;
   note_results(s, r, result);
   for (uint32_t i = 0; i < r->unnamed.len; i++) {
     const Value *v = graph_value(s->at.graph, r->unnamed.data[i].value);

@@ -19,7 +19,6 @@ struct Making {
   State at;
   uint32_t expr_depth;
   uint64_t work;
-  uint32_t unrepeatable; /* when it began */
   uint32_t instances, end_instances, vars, end_vars;
   const Var *as_made; /* its variables: later lines may rename or assign them */
   Range init;
@@ -243,11 +242,10 @@ Instance *remake(Sema *s, const ModuleDef *def, const Call *call, Making **out) 
                 .at = s->at,
                 .expr_depth = s->expr_depth,
                 .work = s->work,
-                .unrepeatable = s->unrepeatable,
                 .instances = s->instances.len,
                 .vars = s->program->vars.len};
   State saved = enter_init(s);
-  range_begin(s, &m->init);
+  range_begin(s, &m->init, true);
   s->at = saved;
   id_map_put(s->arena, &s->made, key, s->makings.len);
   VEC_PUSH(s->arena, &s->makings, m);
@@ -262,7 +260,7 @@ void remake_keep(Sema *s, Making *m) {
   State saved = enter_init(s);
   range_end(s, &m->init, NONE);
   s->at = saved;
-  m->kept = !s->sink->errors && s->unrepeatable == m->unrepeatable;
+  m->kept = !m->init.unfit;
   for (uint32_t i = m->instances; i < m->end_instances && m->kept; i++)
     m->kept = lies_under(m->at.path, s->instances.data[i]->path);
   for (uint32_t v = m->vars; v < m->end_vars && m->kept; v++)

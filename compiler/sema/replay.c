@@ -15,7 +15,6 @@ struct Recording {
   State at;
   uint32_t expr_depth;
   uint64_t work;
-  uint32_t nvars, unrepeatable; /* when it began */
   bool kept;
   Range range;
 };
@@ -73,10 +72,8 @@ bool replay_call(Sema *s, Instance *inst, const Call *call, Val *result, Recordi
                    .span = call->span,
                    .at = s->at,
                    .expr_depth = s->expr_depth,
-                   .work = s->work,
-                   .nvars = s->program->vars.len,
-                   .unrepeatable = s->unrepeatable};
-  range_begin(s, &r->range);
+                   .work = s->work};
+  range_begin(s, &r->range, false);
   for (uint32_t i = 0; i < call->nargs; i++) range_note_unnamed(s, &r->range, call->args[i].value);
   id_map_put(s->arena, &cache->recorded, key, cache->recordings.len);
   VEC_PUSH(s->arena, &cache->recordings, r);
@@ -87,6 +84,5 @@ void replay_keep(Sema *s, Recording *r, Val result) {
   if (!r) return;
   r->work = s->work - r->work;
   range_end(s, &r->range, result);
-  r->kept = !s->sink->errors && s->program->vars.len == r->nvars &&
-            s->unrepeatable == r->unrepeatable && result.kind != VAL_POISON;
+  r->kept = !r->range.unfit && result.kind != VAL_POISON;
 }

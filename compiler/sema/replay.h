@@ -18,8 +18,9 @@
  *
  * So a module that was given its index is elaborated for every index. So is whatever uses instances
  * or variables through names of a file, opens a region that counts as an escape, or makes
- * anything but nodes: it is recorded and then found unfit. Who gives calls another effect than nodes,
- * scopes, names of values and random numbers counts it in Sema.unrepeatable.
+ * anything but nodes: it is recorded and then found unfit. What code leaves behind is seen where it
+ * changes Sema or the Program (effects.c); who lets it do, or look at, something that does not show
+ * there counts that in Sema.unrepeatable.
  *
  * Two instances are made alike when place, state and arguments are equal, instances and variables
  * among the arguments being the same ones: the body of a module sees nothing else.
@@ -101,17 +102,26 @@ typedef struct Range {
   VEC(Named) unnamed; /* arguments that had no name at its begin, with what they have at its end */
   VEC(Named) results; /* of the range, as they were at its end */
   Val result;
+  uint64_t effects; /* before it */
+  bool makes_vars;  /* a copy makes its own */
   bool unfit;
   struct Form *form;
 } Range;
 
 /* At the place where the range begins, and ends. */
-void range_begin(const Sema *s, Range *r);
+void range_begin(const Sema *s, Range *r, bool makes_vars);
 void range_note_unnamed(Sema *s, Range *r, Val argument);
 void range_end(Sema *s, Range *r, Val result);
 /* It can be copied to the place at hand, where s->twins are those of it and the copy. */
 bool range_fits(Sema *s, Range *r);
 /* Appends the copy and gives its result. */
 Val range_copy(Sema *s, const Range *r);
+
+/* --- what code leaves behind (effects.c) --------------------------------------------------------
+ */
+
+/* Of all that elaboration remembers but nodes and what copies add for themselves; `makes_vars`:
+ * variables are among that. */
+uint64_t effects_hash(const Sema *s, bool makes_vars);
 
 #endif

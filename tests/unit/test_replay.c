@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/text.h"
 #include "reference/compile.h"
 #include "support/suite.h"
 
@@ -71,6 +72,12 @@ static void compile_both(Both *b, const char *text, const char *mesh, bool two, 
   Arena *arena = &b->each.arena;
   ck_assert_str_eq(compile_messages(&b->copied), compile_messages(&b->each));
   const Program *p = b->copied.program, *q = b->each.program;
+  StrBuf texts[2]; /* with settings, data and meshes */
+  for (int i = 0; i < 2; i++) {
+    strbuf_init(&texts[i], arena);
+    program_print(&texts[i], i ? q : p);
+  }
+  ck_assert_str_eq(texts[0].text, texts[1].text);
   ck_assert_uint_eq(p->vars.len, q->vars.len);
   for (uint32_t i = 0; i < p->vars.len; i++) {
     ck_assert_str_eq(p->vars.data[i].name, q->vars.data[i].name);
