@@ -157,13 +157,12 @@ typedef struct PtxAsync PtxAsync;
 
 struct PtxWarp {
   uint8_t *rows;
-  uint32_t mask;   /* lanes of the operation that runs */
-  uint32_t carry;  /* lanes whose carry flag is set */
-  uint32_t active; /* of the path that runs, without guard */
-  uint32_t live;   /* lanes that did not end */
-  uint32_t all;    /* lanes that began */
-  uint32_t index;  /* in the block */
-  uint32_t phase;  /* counts bar.warp.sync: orders accesses of its lanes */
+  uint32_t mask;  /* lanes of the operation that runs */
+  uint32_t carry; /* lanes whose carry flag is set */
+  uint32_t live;  /* lanes that did not end */
+  uint32_t all;   /* lanes that began */
+  uint32_t index; /* in the block */
+  uint32_t phase; /* counts bar.warp.sync: orders accesses of its lanes */
   uint64_t steps;
   bool waiting;          /* at a barrier */
   uint32_t barrier;      /* its number */

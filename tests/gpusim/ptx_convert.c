@@ -85,7 +85,7 @@ static u32 tf32_of(f32 x, u32 flags) {
 
 static u8 f8_of(f64 x, const Format *f, u32 flags) {
   bool e4 = f == &E4M3;
-  if (x != x) return e4 ? 0x7f : 0x7f;
+  if (x != x) return 0x7f;
   f64 r = finish(round_to(finish(x, f->most, flags), f, flags & PTX_ROUNDINGS), f->most, flags);
   u8 sign = signbit(r) ? 0x80 : 0;
   r = fabs(r);

@@ -8,7 +8,7 @@
 #include "ptx_run.h"
 
 /* Where data may be cached and for how long says nothing about what it is. */
-static bool take_cache_hints(PtxDecoder *d, uint32_t *extra_operands) {
+static void take_cache_hints(PtxDecoder *d, uint32_t *extra_operands) {
   static const char *const hints[] = {"ca",
                                       "cg",
                                       "cs",
@@ -27,13 +27,12 @@ static bool take_cache_hints(PtxDecoder *d, uint32_t *extra_operands) {
                                       "L2::evict_first",
                                       "L2::evict_last",
                                       "L2::evict_normal",
-                                      "L1::evict_normal",
+
                                       NULL};
   *extra_operands = 0;
   while (ptx_take_one(d, hints) >= 0)
     ;
   if (ptx_take(d, "L2::cache_hint")) *extra_operands = 1;
-  return true;
 }
 
 static PtxSpace take_space(PtxDecoder *d) {
@@ -189,7 +188,6 @@ static bool decode_atomic(PtxDecoder *d, bool returns) {
   form.space = take_space(d);
   take_cache_hints(d, &extra);
   ptx_take(d, "noftz");
-  ptx_take(d, "sync"); /* of red.async: not taken otherwise */
   int how = ptx_take_one(d, names);
   if (how < 0) return ptx_decode_error(d, "unknown operation");
   if (!ptx_take_type(d, &type) || !ptx_all_taken(d)) return false;

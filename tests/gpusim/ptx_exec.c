@@ -142,7 +142,6 @@ static void run_warp(PtxWarp *w) {
   while (w->depth && !b->failed) {
     PtxPath *path = &w->path[w->depth - 1];
     uint32_t pc = path->pc, active = path->mask, join = path->join;
-    w->active = active;
     bool straight = true;
     while (straight) {
       if (pc == join || pc >= nops) break;
