@@ -226,8 +226,7 @@ static uint32_t reach_lanes(PtxWarp *w, const PtxMemoryForm *f, const uint64_t *
                                 recorded(w, region));
 }
 
-/* --- between memory and rows
- * ----------------------------------------------------------------------- */
+/* --- between memory and rows ------------------------------------------------------------------ */
 
 /* The lanes' values, `stride` bytes apart, lane 0 at `from`, into the rows of a load. */
 #define UNPACK(M, R)                                                                               \

@@ -209,8 +209,7 @@ void ptx_block_advance(PtxBlock *block);
 bool ptx_decode(PtxModule *module, const NameMap *rows_by_name, const PtxRoutine *routine,
                 PtxFunction *out, PtxError *error);
 
-/* --- operations of lanes, by name: ptx_lanes.inc
- * --------------------------------------------------- */
+/* --- operations of lanes, by name: ptx_lanes.inc ---------------------------------------------- */
 
 typedef struct PtxRow {
   const char *name;    /* opcode without the modifiers of `allowed` */

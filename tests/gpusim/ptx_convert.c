@@ -26,8 +26,7 @@ bool ptx_convert_known(PtxType to, PtxType from) {
   return floats || (to == TYPE_F16X2 && (from == TYPE_E4M3X2 || from == TYPE_E5M2X2));
 }
 
-/* --- rounding
- * ------------------------------------------------------------------------------------------ */
+/* --- rounding --------------------------------------------------------------------------------- */
 
 static f64 integral(f64 x, u32 flags) {
   return flags & PTX_RZ ? trunc(x) : flags & PTX_RM ? floor(x) : flags & PTX_RP ? ceil(x) : rint(x);
@@ -115,8 +114,7 @@ static u16 bf16_of(f64 x, u32 flags) {
   return bf16_of_f32((f32)finish(round_to(x, &BF16, flags), BF16.most, flags));
 }
 
-/* --- one lane
- * ------------------------------------------------------------------------------------------- */
+/* --- one lane --------------------------------------------------------------------------------- */
 
 static u64 load(const PtxWarp *w, u32 row, u32 bytes, u32 lane) {
   return bytes == 2   ? PTX_ROW(w, u16, row)[lane]

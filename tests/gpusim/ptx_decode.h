@@ -76,8 +76,7 @@ typedef bool PtxDecode(PtxDecoder *d);
 
 bool ptx_decode_error(PtxDecoder *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* --- modifiers
- * ------------------------------------------------------------------------------------ */
+/* --- modifiers -------------------------------------------------------------------------------- */
 
 /* Takes a modifier when it is there. */
 bool ptx_take(PtxDecoder *d, const char *modifier);
@@ -91,9 +90,13 @@ bool ptx_take_first_type(PtxDecoder *d, PtxType *type);
 bool ptx_all_taken(PtxDecoder *d);
 bool ptx_operand_count(PtxDecoder *d, uint32_t at_least, uint32_t at_most);
 
-/* --- rows
- * ----------------------------------------------------------------------------------------- */
+/* --- names and rows: ptx_operands.c ----------------------------------------------------------- */
 
+/* Up to a multiple. */
+uint32_t ptx_aligned(uint32_t offset, uint32_t align);
+PtxSymbol *ptx_new_symbol(PtxDecoder *d, PtxSymbol symbol);
+/* A variable or registers of the scope at hand. */
+bool ptx_declare(PtxDecoder *d, const PtxVariable *variable);
 uint32_t ptx_new_row(PtxDecoder *d, uint32_t bytes);
 uint32_t ptx_constant(PtxDecoder *d, uint64_t bits, uint32_t bytes);
 uint32_t ptx_special_row(PtxDecoder *d, PtxSpecial special);
@@ -111,8 +114,7 @@ bool ptx_address(PtxDecoder *d, const PtxOperand *operand, PtxMemoryForm *form);
 /* A constant known now. */
 bool ptx_immediate(PtxDecoder *d, const PtxOperand *operand, int64_t *value);
 
-/* --- code
- * ------------------------------------------------------------------------------------------ */
+/* --- code ------------------------------------------------------------------------------------- */
 
 /* A new operation under the guard of the instruction; valid until the next one. */
 PtxOp *ptx_emit(PtxDecoder *d, PtxRun *run, PtxFlow flow);
@@ -121,8 +123,7 @@ void ptx_branch_to(PtxDecoder *d, uint32_t op, uint32_t *target, const char *lab
 bool ptx_inline(PtxDecoder *d, const PtxRoutine *routine, const PtxSymbol *results,
                 const PtxSymbol *params);
 
-/* --- instructions
- * ---------------------------------------------------------------------------------- */
+/* --- instructions ----------------------------------------------------------------------------- */
 
 PtxDecode ptx_decode_lanes; /* rows of ptx_ops.def: what no other one takes */
 PtxDecode ptx_decode_mov, ptx_decode_cvt, ptx_decode_cvta, ptx_decode_setp, ptx_decode_set,

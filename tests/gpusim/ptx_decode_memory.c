@@ -150,8 +150,7 @@ bool ptx_decode_st(PtxDecoder *d) {
   return true;
 }
 
-/* --- atomics
- * -------------------------------------------------------------------------------------------- */
+/* --- atomics ---------------------------------------------------------------------------------- */
 
 static bool atomic_fits(PtxAtomic how, PtxType type) {
   char kind = PTX_TYPE_INFO[type].kind;
@@ -216,8 +215,7 @@ bool ptx_decode_red(PtxDecoder *d) {
   return decode_atomic(d, false);
 }
 
-/* --- copies
- * ---------------------------------------------------------------------------------------------- */
+/* --- copies ----------------------------------------------------------------------------------- */
 
 /* cp.async.{ca,cg}.shared.global [to], [from], bytes{, bytes read}{, hint}; commit_group, wait_*.
  */
@@ -264,8 +262,7 @@ bool ptx_decode_cp(PtxDecoder *d) {
   return true;
 }
 
-/* --- matrices
- * -------------------------------------------------------------------------------------------- */
+/* --- matrices --------------------------------------------------------------------------------- */
 
 static bool decode_matrix(PtxDecoder *d, bool loads) {
   PtxMemoryForm form = {.space = SPACE_GENERIC, .bytes = 4, .row_bytes = 4};
@@ -298,8 +295,7 @@ bool ptx_decode_stmatrix(PtxDecoder *d) {
   return decode_matrix(d, false);
 }
 
-/* --- the rest
- * -------------------------------------------------------------------------------------------- */
+/* --- the rest --------------------------------------------------------------------------------- */
 
 /* Prefetches do nothing that can be seen, also at addresses that are no one's. */
 bool ptx_decode_prefetch(PtxDecoder *d) {

@@ -11,8 +11,7 @@ static const PtxTypeInfo *info_of(PtxType type) {
   return &PTX_TYPE_INFO[type];
 }
 
-/* --- rows of ptx_ops.def
- * ---------------------------------------------------------------------------- */
+/* --- rows of ptx_ops.def ---------------------------------------------------------------------- */
 
 static const struct {
   const char *name;
@@ -110,8 +109,7 @@ bool ptx_decode_logic(PtxDecoder *d) {
   return true;
 }
 
-/* --- moves
- * ------------------------------------------------------------------------------------------- */
+/* --- moves ------------------------------------------------------------------------------------ */
 
 /* Elements of a vector operand as rows of equal width: a register or, for sources, a constant. */
 static bool vector_rows(PtxDecoder *d, const PtxOperand *o, uint32_t bytes, bool results,
@@ -196,8 +194,7 @@ bool ptx_decode_cvta(PtxDecoder *d) {
   return true;
 }
 
-/* --- conversions
- * ------------------------------------------------------------------------------------- */
+/* --- conversions ------------------------------------------------------------------------------ */
 
 static uint16_t take_rounding(PtxDecoder *d) {
   static const struct {
@@ -274,8 +271,7 @@ bool ptx_decode_cvt(PtxDecoder *d) {
   return true;
 }
 
-/* --- comparisons
- * -------------------------------------------------------------------------------------- */
+/* --- comparisons ------------------------------------------------------------------------------ */
 
 /* The comparison that the first modifier names; halves in pairs are compared as halves. */
 static const PtxRow *take_compare(PtxDecoder *d, PtxType type) {
@@ -379,8 +375,7 @@ bool ptx_decode_testp(PtxDecoder *d) {
   return true;
 }
 
-/* --- carries
- * -------------------------------------------------------------------------------------------- */
+/* --- carries ---------------------------------------------------------------------------------- */
 
 /* add sub mad with .cc, addc subc madc; without any of it they are rows. */
 bool ptx_decode_carry(PtxDecoder *d) {
@@ -410,8 +405,7 @@ bool ptx_decode_carry(PtxDecoder *d) {
   return true;
 }
 
-/* --- control
- * --------------------------------------------------------------------------------------------- */
+/* --- control ---------------------------------------------------------------------------------- */
 
 bool ptx_decode_bra(PtxDecoder *d) {
   ptx_take(d, "uni");

@@ -158,8 +158,7 @@ bool ptx_decode_fence(PtxDecoder *d) {
   return true;
 }
 
-/* --- tensor cores
- * ------------------------------------------------------------------------------------------ */
+/* --- tensor cores ----------------------------------------------------------------------------- */
 
 static bool mma_rows(PtxDecoder *d, const PtxOperand *o, uint32_t n, bool results, uint32_t *rows) {
   const PtxOperand *items = o->kind == OPERAND_VECTOR ? o->items : o;

@@ -103,8 +103,7 @@ static inline f32 fma_odd(f32 x, f32 y, f32 z) {
   return odd_f32(f64_of_bits(inexact && !(b & 1) ? (away ? b - 1 : b + 1) : b));
 }
 
-/* --- minimum and maximum: a NaN loses, -0 is below +0
- * --------------------------------------------- */
+/* --- minimum and maximum: a NaN loses, -0 is below +0 ----------------------------------------- */
 
 static inline f32 min_f32(f32 x, f32 y) {
   f32 zero = f32_of_bits(bits_of_f32(x) | bits_of_f32(y)); /* when x == y */
@@ -127,8 +126,7 @@ static inline f64 max_f64(f64 x, f64 y) {
   return x != x ? y : y != y ? x : r;
 }
 
-/* --- elementary functions
- * ------------------------------------------------------------------------- */
+/* --- elementary functions --------------------------------------------------------------------- */
 
 /* 2^x for x of f32: Taylor's series of 2^f, |f| <= 1/2, to the 13th term. */
 static inline f64 exp2_f64(f64 x) {

@@ -112,8 +112,7 @@ void ptx_run_testp(PtxWarp *w, const PtxOp *op) {
   set_predicate(w, op->arg[0], m);
 }
 
-/* --- packing
- * ---------------------------------------------------------------------------------------- */
+/* --- packing ---------------------------------------------------------------------------------- */
 
 #define EACH_ELEMENT(WIDE, NARROW, body)                                                           \
   for (uint32_t k = 0; k < sizeof(WIDE) / sizeof(NARROW); k++) {                                   \
@@ -166,8 +165,7 @@ void ptx_run_clock(PtxWarp *w, const PtxOp *op) {
   }
 }
 
-/* --- carries
- * ----------------------------------------------------------------------------------------- */
+/* --- carries ---------------------------------------------------------------------------------- */
 
 /* Sum or difference with a carry; a difference borrows when the carry is set. */
 #define CARRY(T, W, ST, SW, bits)                                                                  \

@@ -148,8 +148,7 @@ void ptx_run_redux(PtxWarp *w, const PtxOp *op) {
     PTX_ROW(w, uint32_t, op->arg[0])[__builtin_ctz(left)] = out[__builtin_ctz(left)];
 }
 
-/* --- barriers
- * ------------------------------------------------------------------------------------------- */
+/* --- barriers --------------------------------------------------------------------------------- */
 
 static uint32_t first_of(const PtxWarp *w, uint32_t row) {
   return PTX_ROW(w, uint32_t, row)[__builtin_ctz(w->mask)];

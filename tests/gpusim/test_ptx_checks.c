@@ -229,8 +229,7 @@ START_TEST(planted) {
 }
 END_TEST
 
-/* --- modules that are not understood
- * ----------------------------------------------------------------- */
+/* --- modules that are not understood ---------------------------------------------------------- */
 
 static const struct {
   const char *body, *text;
@@ -263,8 +262,7 @@ START_TEST(refused) {
 }
 END_TEST
 
-/* --- launches and what the host does
- * ------------------------------------------------------------------- */
+/* --- launches and what the host does ---------------------------------------------------------- */
 
 START_TEST(launches) {
   PtxRig rig;

@@ -192,8 +192,7 @@ START_TEST(named_barrier) {
 }
 END_TEST
 
-/* --- lanes together
- * ---------------------------------------------------------------------------------- */
+/* --- lanes together --------------------------------------------------------------------------- */
 
 START_TEST(shuffles) {
   static const struct {
@@ -250,8 +249,7 @@ START_TEST(special_registers) {
 }
 END_TEST
 
-/* --- memory
- * ------------------------------------------------------------------------------------------- */
+/* --- memory ----------------------------------------------------------------------------------- */
 
 /* Loads of every width, with and without sign, vectors, through global and generic addresses. */
 START_TEST(widths) {
@@ -340,8 +338,7 @@ START_TEST(atomics) {
 }
 END_TEST
 
-/* --- tensor cores
- * -------------------------------------------------------------------------------------- */
+/* --- tensor cores ----------------------------------------------------------------------------- */
 
 /* Exact small products of every kind of mma, with the fragments filled as the PTX manual draws
  * them. */
