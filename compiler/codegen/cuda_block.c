@@ -122,11 +122,13 @@ static void emit_pointers(CudaText *t, const KBlock *block) {
               index ? " + " : "", index ? index : "");
     strbuf_printf(&wide, "%sp%u", wide.len ? ", " : "", i + 1);
   }
-  if (!wide.len) return;
   const char *even = isdigit((unsigned char)*t->each) || t->columns
                          ? ""
                          : arena_printf(t->arena, "each == %u && ", t->width);
-  cuda_line(t, "const bool wide = %sdtm_aligned<%u>(%s);", even, t->width, wide.text);
+  if (wide.len)
+    cuda_line(t, "const bool wide = %sdtm_aligned<%u>(%s);", even, t->width, wide.text);
+  else /* a block of no memory, in a loop like those of the others */
+    cuda_line(t, "const bool wide = %strue;", even);
 }
 
 static void load_arrays(CudaText *t, const KBlock *block, const char *at) {
