@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "runtime/abi/image.h"
 
@@ -40,19 +41,27 @@ const char *cuda_target_parse(Arena *arena, const char *text, CudaTarget *out) {
 
 /* --- files ---- */
 
-/* NULL with errno set; NUL-terminated. */
-static char *read_file(Arena *arena, const char *path) {
-  FILE *f = fopen(path, "rb");
-  if (!f) return NULL;
+/* The text of a file; NULL and the reason where there is none. A pipe would be waited for, and what
+ * stands behind a NUL would be lost without a word. *missing (NULL: not asked): no such file. */
+static char *read_file(Arena *arena, const char *path, bool *missing, const char **why) {
+  struct stat s;
   StrBuf sb;
   strbuf_init(&sb, arena);
+  bool found = stat(path, &s) == 0, plain = found && S_ISREG(s.st_mode);
+  if (missing) *missing = !found && errno == ENOENT;
+  FILE *f = plain ? fopen(path, "rb") : NULL;
+  if (!f) {
+    *why = found && !plain ? "it is no plain file" : strerror(errno);
+    return NULL;
+  }
   char piece[4096];
+  errno = 0;
   for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;) strbuf_put_n(&sb, piece, n);
-  bool bad = ferror(f);
-  int error = errno;
+  *why = ferror(f)                   ? strerror(errno)
+         : sb.len != strlen(sb.text) ? "there is a NUL byte in it, which no text has"
+                                     : NULL;
   fclose(f);
-  errno = error;
-  return bad ? NULL : sb.text;
+  return *why ? NULL : sb.text;
 }
 
 typedef VEC(const char *) Names;
@@ -86,11 +95,17 @@ static bool read_headers(Arena *arena, CudaProgram *p, const CudaOptions *o, con
     return false;
   }
   for (uint32_t i = 0; i < names.len; i++) {
-    const char *name = names.data[i], *text = NULL;
-    if (o->edited) text = read_file(arena, arena_printf(arena, "%s/%s", o->edited, name));
-    if (!text) text = read_file(arena, arena_printf(arena, "%s/%s", folder, name));
+    const char *name = names.data[i], *text = NULL, *why;
+    bool missing = true;
+    const char *path = o->edited ? arena_printf(arena, "%s/%s", o->edited, name) : NULL;
+    if (path) text = read_file(arena, path, &missing, &why);
+    if (!text && missing) {
+      path = arena_printf(arena, "%s/%s", folder, name);
+      text = read_file(arena, path, NULL, &why);
+    }
     if (!text) {
-      *error = arena_printf(arena, "cannot read %s/%s: %s", folder, name, strerror(errno));
+      *error =
+          arena_printf(arena, "%scannot read %s: %s", missing ? "" : "--load-cuda: ", path, why);
       return false;
     }
     NvrtcHeader h = {name, text};
@@ -192,10 +207,9 @@ static bool add_instance(Arena *arena, CudaProgram *p, const AbiCudaInstance *in
   for (uint32_t i = 0; i < p->modules.len; i++)
     if (!p->modules.data[i].kernel && strcmp(p->modules.data[i].name, name) == 0) return true;
   const char *path = arena_printf(arena, "%s/cuda/%s.cu", library, in->file);
-  const char *source = read_file(arena, path);
+  const char *why, *source = read_file(arena, path, NULL, &why);
   if (!source) {
-    *error = arena_printf(arena, "cannot read %s: %s; is dtmc installed completely?", path,
-                          strerror(errno));
+    *error = arena_printf(arena, "cannot read %s: %s; is dtmc installed completely?", path, why);
     return false;
   }
   StrBuf sb;
@@ -237,6 +251,15 @@ static bool take_edited(Arena *arena, CudaProgram *p, const char *folder, const 
         arena_printf(arena, "--load-cuda: cannot read the folder %s: %s", folder, strerror(errno));
     return false;
   }
+  Names headers = {0};
+  if (!names.len && list_files(arena, folder, ".cuh", &headers) &&
+      list_files(arena, folder, ".h", &headers) && !headers.len) {
+    *error = arena_printf(arena,
+                          "--load-cuda: the folder %s holds no .cu, .cuh or .h; --emit=cuda -o "
+                          "FOLDER/ writes what can be edited",
+                          folder);
+    return false;
+  }
   for (uint32_t i = 0; i < names.len; i++) {
     const char *path = arena_printf(arena, "%s/%s", folder, names.data[i]);
     size_t n = strlen(names.data[i]) - strlen(".cu");
@@ -252,9 +275,9 @@ static bool take_edited(Arena *arena, CudaProgram *p, const char *folder, const 
                             path);
       return false;
     }
-    const char *text = read_file(arena, path);
+    const char *why, *text = read_file(arena, path, NULL, &why);
     if (!text) {
-      *error = arena_printf(arena, "--load-cuda: cannot read %s: %s", path, strerror(errno));
+      *error = arena_printf(arena, "--load-cuda: cannot read %s: %s", path, why);
       return false;
     }
     if (strcmp(text, m->text) == 0) continue; /* as it was made */

@@ -42,7 +42,7 @@ const char *nvrtc_cache_folder(Arena *arena) {
     path = *named ? arena_strdup(arena, named) : NULL;
   else if (xdg && *xdg == '/')
     path = arena_printf(arena, "%s/dtm", xdg);
-  else if (home && *home)
+  else if (home && *home == '/')
     path = arena_printf(arena, "%s/.cache/dtm", home);
   struct stat s;
   if (!path || !make_folder(path) || stat(path, &s) || !S_ISDIR(s.st_mode)) return NULL;
@@ -56,8 +56,8 @@ static const char *entry_path(Arena *arena, const char *folder, NvrtcKey key) {
 
 bool nvrtc_cache_get(Arena *arena, const char *folder, NvrtcKey key, NvrtcJob *job) {
   const char *path = entry_path(arena, folder, key);
-  FILE *f = fopen(path, "rb");
   struct stat s;
+  FILE *f = stat(path, &s) == 0 && S_ISREG(s.st_mode) ? fopen(path, "rb") : NULL;
   EntryHead head;
   if (!f) return false;
   bool ok = fstat(fileno(f), &s) == 0 && fread(&head, sizeof head, 1, f) == 1 &&

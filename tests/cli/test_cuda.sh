@@ -20,7 +20,7 @@ fail() {
 expect() {
   local code=$1 regex=$2 out got
   shift 2
-  out=$("$DTMC" "$@" 2>&1 </dev/null)
+  out=$(timeout 60 "$DTMC" "$@" 2>&1 </dev/null)
   got=$?
   if [ "$got" != "$code" ] || ! grep -Eq -- "$regex" <<<"$out"; then
     fail "dtmc $*"
@@ -115,6 +115,17 @@ echo 'nonsense;' >>edited/"$kernel".cu
 expect 1 "edited/$kernel.cu\([0-9]+\): error" one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
 mv edited/"$kernel".cu edited/other.cu
 expect 1 'other.cu is no kernel of this program' one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
+rm -r edited
+mkdir edited
+expect 1 'holds no .cu, .cuh or .h' one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
+printf '\0 lost without a word' | cat "made/$kernel.cu" - >edited/"$kernel".cu
+expect 1 "$kernel.cu: there is a NUL" one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
+rm edited/"$kernel".cu
+mkfifo edited/"$kernel".cu
+expect 1 "$kernel.cu: it is no plain file" one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
+rm edited/"$kernel".cu
+mkdir edited/dtm.cuh
+expect 1 'dtm.cuh: it is no plain file' one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
 
 # the cache, and that the same source gives the same bytes
 entries() { find "$1" -type f -name '[0-9a-f]*' | wc -l; }
@@ -133,6 +144,12 @@ check 'and replaced' test "$before" = "$(entries cache)"
 for f in cache/*; do printf 'X' | dd of="$f" bs=1 seek=200 conv=notrunc status=none; done
 build changed
 check 'changed entries are made anew' cmp first changed
+for f in cache/*; do rm "$f" && mkfifo "$f"; done
+check 'pipes in the place of entries are not waited for' \
+  timeout 60 "$DTMC" one.dtm --target=cuda:compute_80 -o pipes
+check 'and entries are made anew' cmp first pipes
+find cache -type p -delete
+before=$(entries cache)
 DTM_CACHE=/proc/nowhere/cache build unwritable
 check 'the same where the cache cannot be' cmp first unwritable
 chmod a-w cache
