@@ -11,7 +11,12 @@
 CUDA_BLASLT(X)
 #undef X
 
-enum { BLAS_VERSION = 130000, DEFAULT_ALIGNMENT = 256, WORKSPACE_ALIGNMENT = 256 };
+enum {
+  BLAS_VERSION = 130000,
+  DEFAULT_ALIGNMENT = 256,
+  WORKSPACE_ALIGNMENT = 256,
+  BIAS_ALIGNMENT = 16
+};
 static const uint64_t MAGIC = 0x6770757369610001u;
 
 struct LtContext {
@@ -298,6 +303,9 @@ static LtStatus check_algo(const BlasProduct *p, const LtAlgo *algo, const void 
     if (alignment && (uintptr_t)at[i] % alignment)
       return refuse(LT_INVALID_VALUE, "a matrix less aligned than the search was told");
   }
+  if (p->epilogue & LT_EPILOGUE_BIAS && (uintptr_t)p->bias % BIAS_ALIGNMENT)
+    return refuse(LT_INVALID_VALUE, "a bias that is not aligned to 16 bytes, which algorithms take "
+                                    "for granted");
   if (bytes < algo->data[3]) return refuse(LT_INVALID_VALUE, "too little workspace");
   if (algo->data[3] && ((uintptr_t)workspace % WORKSPACE_ALIGNMENT ||
                         !sim_memory_on(sim_current(), workspace, algo->data[3])))

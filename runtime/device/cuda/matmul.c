@@ -196,11 +196,15 @@ static Operands find_operands(const CudaDevice *d, uint32_t action, const Produc
   return o;
 }
 
+/* Its lowest bit divides all addresses of a buffer. */
+static uint64_t base_bits(const CudaDevice *d, const AbiBuffer *b) {
+  return (d->arena + b->offset) | (b->slots > 1 ? b->stride : 0);
+}
+
 /* The power of two that divides all of a product's addresses of this buffer, ALIGNMENT at most. */
 static uint32_t alignment_of(const CudaDevice *d, const AbiBuffer *b, const Product *p,
                              const int64_t *batch_strides) {
-  uint64_t bits = ALIGNMENT | (uint64_t)(d->arena + b->offset);
-  if (b->slots > 1) bits |= b->stride;
+  uint64_t bits = ALIGNMENT | base_bits(d, b);
   for (uint32_t i = 0; i < p->shape.nbatch; i++)
     bits |= (uint64_t)batch_strides[i] * abi_dtype_bytes(p->shape.dtype);
   return (uint32_t)(bits & -bits);
@@ -282,11 +286,14 @@ static bool find_algorithm(CudaDevice *d, uint32_t action, Product *p, CUdevicep
   return false;
 }
 
-/* What the library may do on the way out. A bias goes along its rows, our columns. */
-static void choose_epilogue(Product *p) {
+/* What the library may do on the way out. A bias goes along its rows, our columns; the search is
+ * told nothing of its address, and proposes algorithms that take 16 bytes of it at a time. */
+static void choose_epilogue(const CudaDevice *d, uint32_t action, Product *p) {
+  enum { BIAS_ALIGNMENT = 16 };
   const MatmulShape *s = &p->shape;
   bool narrow = s->dtype == ABI_BF16 || s->dtype == ABI_F16;
-  p->bias_in = s->bias && !p->swapped;
+  p->bias_in =
+      s->bias && !p->swapped && base_bits(d, buffer_of(d, action, 2)) % BIAS_ALIGNMENT == 0;
   p->activation_in = s->activation == ABI_ACT_GELU_TANH && narrow && (p->bias_in || !s->bias);
   p->addend_in = s->addend && !s->activation;
 }
@@ -312,7 +319,7 @@ static int prepare_library(CudaDevice *d, uint32_t action, Product *p, CUdevicep
   if (!e) e = make_layout(d, p, &second, s->a_batch, &p->second);
   if (!e) e = make_layout(d, p, &out, s->out_batch, &p->out);
   if (e) return failed(d, e, "describe a product");
-  choose_epilogue(p);
+  choose_epilogue(d, action, p);
   p->library = find_algorithm(d, action, p, bias);
   if (!p->library && (p->bias_in || p->activation_in)) {
     p->bias_in = p->activation_in = false;
