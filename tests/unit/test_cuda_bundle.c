@@ -59,8 +59,14 @@ static CUresult fake_free(CUdeviceptr address) {
   return CUDA_SUCCESS;
 }
 
-static CUresult fake_to_device(CUdeviceptr to, const void *from, size_t bytes) {
+static CUresult fake_to_device(CUdeviceptr to, const void *from, size_t bytes, CUstream stream) {
+  (void)stream;
   memcpy((void *)(uintptr_t)to, from, bytes);
+  return CUDA_SUCCESS;
+}
+
+static CUresult fake_sync(CUstream stream) {
+  (void)stream;
   return CUDA_SUCCESS;
 }
 
@@ -145,7 +151,8 @@ static int run_updates(const Updates *u) {
                   .driver = {.launch = fake_launch,
                              .memory_alloc = fake_alloc,
                              .memory_free = fake_free,
-                             .to_device = fake_to_device,
+                             .to_device_async = fake_to_device,
+                             .stream_sync = fake_sync,
                              .module_function = fake_function},
                   .capability = 90,
                   .code = {.header = &blob, .functions = made, .strings = "k0\0k1\0k2"},

@@ -192,8 +192,7 @@ static int place_tables(CudaDevice *d) {
   int status = dtm_cuda_alloc(d, bytes, "tables of parameters", &s->tables);
   if (status) return status;
   for (size_t i = 0; i < s->nitems; i++) s->items[i].table += s->tables;
-  CUresult error = d->cu->to_device(s->tables, s->words, bytes);
-  return error ? dtm_cuda_failed(d, error, "write memory") : 0;
+  return dtm_cuda_write(d, s->tables, s->words, bytes);
 }
 
 int dtm_cuda_bundle_open(CudaDevice *d) {

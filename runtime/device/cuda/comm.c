@@ -58,10 +58,10 @@ static int upload_boxes(CudaDevice *d) {
   size_t bytes = sizeof *c->boxes * c->nboxes;
   int status = dtm_cuda_alloc(d, bytes, "tables of moves", &c->table);
   if (status || !bytes) return status;
-  CUresult error = d->cu->to_device(c->table, c->boxes, bytes);
+  status = dtm_cuda_write(d, c->table, c->boxes, bytes);
   free(c->boxes);
   c->boxes = NULL;
-  return error ? dtm_cuda_failed(d, error, "copy tables of moves") : 0;
+  return status;
 }
 
 /* --- failures -----------------------------------------------------------------------------------

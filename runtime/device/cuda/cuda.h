@@ -96,6 +96,10 @@ int dtm_cuda_failed(CudaDevice *d, CUresult error, const char *what);
  * back with memory_free. */
 int dtm_cuda_alloc(CudaDevice *d, size_t bytes, const char *what, CUdeviceptr *address);
 
+/* Copies host memory of any kind to the GPU, in the order of `compute`, and waits until it is
+ * there: for start-up and for variables of files. 0 or the code to exit with. */
+int dtm_cuda_write(CudaDevice *d, CUdeviceptr to, const void *from, size_t bytes);
+
 /* Checks that the program fits, reserves its memory and clears it. */
 int dtm_cuda_memory_open(CudaDevice *d);
 void dtm_cuda_memory_close(CudaDevice *d);

@@ -86,7 +86,9 @@ typedef unsigned int CUjit_option;
 typedef unsigned int CUstreamCaptureMode;
 #endif
 
-/* The one list of entries, X(member, exported name, parameters); all return CUresult. */
+/* The one list of entries, X(member, exported name, parameters); all return CUresult.
+ * cuMemcpyHtoD is not among them: it may return while its bytes are still on their way, which
+ * streams that are not ordered with the default one do not wait for (dtm_cuda_write). */
 #define CUDA_DRIVER(X)                                                                             \
   X(init, cuInit, (unsigned flags))                                                                \
   X(driver_version, cuDriverGetVersion, (int *version))                                            \
@@ -106,7 +108,6 @@ typedef unsigned int CUstreamCaptureMode;
   X(memory_free, cuMemFree_v2, (CUdeviceptr address))                                              \
   X(host_alloc, cuMemHostAlloc, (void **address, size_t bytes, unsigned flags))                    \
   X(host_free, cuMemFreeHost, (void *address))                                                     \
-  X(to_device, cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t bytes))                  \
   X(to_host, cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t bytes))                          \
   X(to_device_async, cuMemcpyHtoDAsync_v2,                                                         \
     (CUdeviceptr to, const void *from, size_t bytes, CUstream stream))                             \

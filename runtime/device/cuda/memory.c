@@ -37,6 +37,13 @@ int dtm_cuda_alloc(CudaDevice *d, size_t bytes, const char *what, CUdeviceptr *a
                      size_of(total).text);
 }
 
+int dtm_cuda_write(CudaDevice *d, CUdeviceptr to, const void *from, size_t bytes) {
+  if (bytes == 0) return 0;
+  CUresult error = d->cu->to_device_async(to, from, bytes, d->compute);
+  if (!error) error = d->cu->stream_sync(d->compute);
+  return error ? dtm_cuda_failed(d, error, "write memory") : 0;
+}
+
 /* Bytes of the arena that hold variables of some kinds on this rank. */
 static uint64_t bytes_of(const CudaDevice *d, uint32_t kinds) {
   const Image *image = d->base.image;

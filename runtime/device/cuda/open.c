@@ -92,9 +92,7 @@ static int fetch(void *context, size_t offset, size_t bytes, void *address) {
 static int flush(void *context, size_t offset, size_t bytes, const void *address) {
   CudaDevice *d = context;
   int status = dtm_cuda_staging_sync(d);
-  if (status || bytes == 0) return status;
-  CUresult error = d->cu->to_device(d->arena + offset, address, bytes);
-  return error ? dtm_cuda_failed(d, error, "write memory") : 0;
+  return status ? status : dtm_cuda_write(d, d->arena + offset, address, bytes);
 }
 
 static int cuda_view(RtDevice *base, uint64_t offset, size_t bytes, const void **data) {

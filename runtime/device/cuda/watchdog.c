@@ -330,8 +330,9 @@ static int open_numbers(CudaDevice *d) {
   if (!numbers) return dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
   for (size_t i = 0; i < n; i++) numbers[i] = (uint32_t)i;
   int status = dtm_cuda_alloc(d, bytes, "numbers of actions", &w->numbers);
-  CUresult error = status ? CUDA_SUCCESS : d->cu->to_device(w->numbers, numbers, bytes);
-  if (!status && !error) error = d->cu->host_alloc(&last, sizeof *w->last, 0);
+  if (!status) status = dtm_cuda_write(d, w->numbers, numbers, bytes);
+  CUresult error = CUDA_SUCCESS;
+  if (!status) error = d->cu->host_alloc(&last, sizeof *w->last, 0);
   if (!status && !error) error = d->cu->event_create(&w->joined, CU_EVENT_DISABLE_TIMING);
   if (last) {
     w->last = last;
