@@ -23,6 +23,7 @@ struct Comm {
   Wire wire;
   CommStage stage;
   bool blocking, aborted, polled;
+  uint64_t live; /* its operations that streams, captures and graphs hold */
   ncclResult_t error; /* asynchronous, for good */
   char path[256], text[512];
   SimMark mark; /* behind its last operation */

@@ -416,6 +416,7 @@ static SimOp *comm_clone(const SimOp *op) {
 }
 
 static void comm_free(SimOp *op) {
+  ((CommOp *)op)->comm->live--;
   free(op);
 }
 
@@ -430,6 +431,7 @@ SimOp *comm_op_new(Comm *comm, const CommPart *parts, size_t nparts) {
   if (!o) abort();
   o->op.kind = &kind;
   o->comm = comm;
+  comm->live++;
   o->nparts = nparts;
   memcpy(o->part, parts, nparts * sizeof *parts);
   return &o->op;

@@ -334,7 +334,25 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
   return leave(failed ? ncclUnhandledCudaError : ncclSuccess);
 }
 
-/* Whatever of it is enqueued ends at once. */
+/* Until streams and graphs are done with it: what is enqueued ends when its turn comes, which it
+ * does not behind an operation of another communicator that waits; graphs must be destroyed. */
+static void wait_for_end(Comm *c) {
+  double since = sim_seconds();
+  if (c->waiting) c->waiting->kind->free(c->waiting);
+  c->waiting = NULL;
+  while (c->live) {
+    if (sim_seconds() - since > sim_process()->deadline) {
+      sim_report("NCCL: ncclCommAbort waits for a graph, or for what is enqueued before");
+      return;
+    }
+    if (!c->device->sticky) sim_try(c->mark);
+    struct timespec time = {0, 1000000};
+    sim_leave();
+    nanosleep(&time, NULL);
+    pthread_mutex_lock(&sim_process()->lock);
+  }
+}
+
 ncclResult_t ncclCommAbort(ncclComm_t handle) {
   sim_enter("ncclCommAbort", NULL);
   if (!handle) return leave(ncclSuccess);
@@ -343,6 +361,7 @@ ncclResult_t ncclCommAbort(ncclComm_t handle) {
   Comm *c = (Comm *)handle;
   c->aborted = true;
   if (c->wire.shared) wire_bump(&c->wire);
+  wait_for_end(c);
   release(c);
   return leave(ncclSuccess);
 }

@@ -43,19 +43,45 @@ static void read_output(void) {
   if (f) fclose(f);
 }
 
+static void use_simulator(void) {
+  const char *gpusim = getenv("GPUSIM");
+  int out = open("out.txt", O_WRONLY | O_CREAT | O_APPEND, 0600);
+  dup2(out, STDOUT_FILENO);
+  dup2(out, STDERR_FILENO);
+  setenv("DTM_CUDA_DRIVER", gpusim, 1);
+  setenv("DTM_CUBLASLT", gpusim, 1);
+  setenv("DTM_NCCL", gpusim, 1);
+  setenv("TMPDIR", ".", 1);
+}
+
+static void set_number(const char *name, int value) {
+  char text[16];
+  snprintf(text, sizeof text, "%d", value);
+  setenv(name, text, 1);
+}
+
+/* A rank as a launcher starts it. */
+static pid_t launch(int rank) {
+  pid_t parent = getpid(), pid = fork();
+  if (pid) return pid;
+  use_simulator();
+  set_number("WORLD_SIZE", RANKS);
+  set_number("LOCAL_WORLD_SIZE", RANKS);
+  set_number("RANK", rank);
+  set_number("LOCAL_RANK", rank);
+  set_number("MASTER_PORT", 29533);
+  set_number("TORCHELASTIC_RUN_ID", (int)parent);
+  setenv("MASTER_ADDR", "127.0.0.1", 1);
+  execl("./p", "./p", "--log=json", "--deadline", "2", (char *)NULL);
+  _exit(127);
+}
+
 /* A job that has done some steps; its ranks' processes, in their order. */
 static pid_t start(pid_t ranks[RANKS]) {
-  const char *gpusim = getenv("GPUSIM");
   unlink("out.txt");
   pid_t job = fork();
   if (job == 0) {
-    int out = open("out.txt", O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    dup2(out, STDOUT_FILENO);
-    dup2(out, STDERR_FILENO);
-    setenv("DTM_CUDA_DRIVER", gpusim, 1);
-    setenv("DTM_CUBLASLT", gpusim, 1);
-    setenv("DTM_NCCL", gpusim, 1);
-    setenv("TMPDIR", ".", 1);
+    use_simulator();
     execl("./p", "./p", "--log=json", "--deadline", "2", (char *)NULL);
     _exit(127);
   }
@@ -123,6 +149,27 @@ START_TEST(killed) {
 }
 END_TEST
 
+/* Ranks of a launcher that does not look after them: graphs hold collectives that wait for the rank
+ * that is stopped, and communicators end for all that. */
+START_TEST(nobody_ends_ranks) {
+  pid_t ranks[RANKS];
+  unlink("out.txt");
+  for (int r = 0; r < RANKS; r++) ranks[r] = launch(r);
+  for (int i = 0; i < PATIENCE_S * 50; i++) {
+    nap();
+    read_output();
+    if (strstr(output, "\"step\":3,") || strstr(output, "error:")) break;
+  }
+  ck_assert_msg(strstr(output, "\"step\":3,") != NULL, "%s", output);
+  kill(ranks[1], SIGSTOP);
+  int first = finish(ranks[0]), last = finish(ranks[2]), status;
+  kill(ranks[1], SIGKILL);
+  waitpid(ranks[1], &status, 0);
+  ck_assert_msg(first == 4 && last == 4, "%d %d: %s", first, last, output);
+  ck_assert_msg(!strstr(output, "gpusim:"), "%s", output);
+}
+END_TEST
+
 /* All ranks agree on the step after which they stop. */
 START_TEST(asked_to_stop) {
   pid_t ranks[RANKS], job = start(ranks);
@@ -158,6 +205,7 @@ int main(void) {
   tcase_set_timeout(t, 3 * PATIENCE_S);
   tcase_add_test(t, stopped);
   tcase_add_test(t, killed);
+  tcase_add_test(t, nobody_ends_ranks);
   tcase_add_test(t, asked_to_stop);
   suite_add_tcase(suite, t);
   status = suite_run(suite);

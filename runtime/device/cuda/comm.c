@@ -269,23 +269,68 @@ int dtm_cuda_comm_ready(CudaDevice *d) {
 /* --- the end ------------------------------------------------------------------------------------
  */
 
-/* Peers may still be at their last operations: a communicator is finalized before it goes, unless
- * the job has failed. */
-static void end_comm(CudaDevice *d, ncclComm_t comm, int aborts) {
+typedef struct CudaAbort {
+  const CudaNccl *nccl;
+  ncclComm_t comm;
+  pthread_t thread;
+  bool runs;
+} CudaAbort;
+
+static void *run_abort(void *context) {
+  const CudaAbort *a = context;
+  a->nccl->abort(a->comm);
+  return NULL;
+}
+
+static void begin_aborts(CudaComm *c) {
+  c->aborts = calloc((size_t)c->ncomms + 1, sizeof *c->aborts);
+  for (; c->aborts && c->naborts < c->ncomms; c->naborts++) {
+    CudaAbort *a = &c->aborts[c->naborts];
+    *a = (CudaAbort){.nccl = &c->nccl, .comm = c->comms[c->naborts]};
+    a->runs = pthread_create(&a->thread, NULL, run_abort, a) == 0;
+  }
+}
+
+static void join_aborts(CudaComm *c) {
+  for (; c->naborts; c->naborts--)
+    if (c->aborts[c->naborts - 1].runs) pthread_join(c->aborts[c->naborts - 1].thread, NULL);
+}
+
+bool dtm_cuda_comm_abort(CudaDevice *d, int code, int patience) {
   CudaComm *c = d->collectives;
-  if (!aborts && settle(d, comm, c->nccl.finalize(comm), "end a communicator") == 0)
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += patience;
+  if (pthread_mutex_timedlock(&c->lock, &until) != 0) return false;
+  if (!c->failed) {
+    c->failed = code;
+    begin_aborts(c);
+  }
+  pthread_mutex_unlock(&c->lock);
+  return true;
+}
+
+/* Peers may still be at their last operations: a communicator is finalized before it goes. */
+static void end_comm(CudaDevice *d, ncclComm_t comm) {
+  CudaComm *c = d->collectives;
+  if (settle(d, comm, c->nccl.finalize(comm), "end a communicator") == 0)
     c->nccl.destroy(comm);
   else
     c->nccl.abort(comm);
 }
 
 void dtm_cuda_comm_close(CudaDevice *d) {
+  enum { PATIENCE_S = 10 };
   CudaComm *c = d->collectives;
   double silent;
   if (!c) return;
+  int code = c->loaded ? d->base.comm->ops->look(d->base.comm, true, &silent) : 0;
+  /* while the watchdog is still there, which ends the process should this not end */
+  if (code && dtm_cuda_comm_abort(d, code, PATIENCE_S)) join_aborts(c);
   dtm_cuda_watch_close(d);
-  int aborts = c->loaded && d->base.comm->ops->look(d->base.comm, true, &silent) != 0;
-  while (c->ncomms && !c->failed) end_comm(d, c->comms[--c->ncomms], aborts);
+  join_aborts(c); /* what it began meanwhile */
+  while (c->ncomms && !c->failed) end_comm(d, c->comms[--c->ncomms]);
+  free(c->aborts);
   if (c->table) d->cu->memory_free(c->table);
   pthread_mutex_destroy(&c->lock);
   free(c->comms);

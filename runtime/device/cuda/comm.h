@@ -30,8 +30,17 @@ typedef struct CudaComm {
   CUdeviceptr table;
   CUfunction copy, fill, rows; /* NULL until a plan has such a step */
   CudaWatch *watch;
-  int failed; /* by the watchdog, under the lock: the code to exit with */
+  int failed; /* under the lock: all are being aborted; the code to exit with */
+  struct CudaAbort *aborts;
+  uint32_t naborts;
 } CudaComm;
+
+/* Ends all communicators, so that what waits for peers on the GPU ends too; nothing is called on
+ * them afterwards. Returns before they are gone: NCCL waits in ncclCommAbort until graphs with
+ * operations of the communicator are destroyed, and until what its operations stand behind in
+ * their streams is over, so each is aborted by a thread of its own. False when a call of NCCL did
+ * not return within `patience` seconds. Any thread, once or more. */
+bool dtm_cuda_comm_abort(CudaDevice *d, int code, int patience);
 
 /* What a plan needs on this rank, added up while actions are prepared: its boxes, its functions.
  * *first: of its boxes in the table. 0 or the code to exit with. */
@@ -65,7 +74,7 @@ int dtm_cuda_move_meets(const CudaDevice *d, uint32_t action);
  * some, and one for each end of a channel. */
 enum { CUDA_LINE_COMM, CUDA_LINE_GRAPH, CUDA_LINES };
 int dtm_cuda_watch_open(CudaDevice *d);
-/* Stops the thread. */
+/* Stops the thread, which until then ends a process that cannot end by itself. */
 void dtm_cuda_watch_close(CudaDevice *d);
 /* One more line; its number. */
 uint32_t dtm_cuda_watch_line(CudaDevice *d);

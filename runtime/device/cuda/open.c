@@ -157,12 +157,12 @@ static void free_state(CudaDevice *d, uint32_t action) {
 static void cuda_close(RtDevice *base) {
   CudaDevice *d = dtm_cuda_of(base);
   if (d->context) {
-    dtm_cuda_graph_close(d);
+    dtm_cuda_graph_close(d); /* before communicators, which wait for that */
     dtm_cuda_bundle_close(d);
+    dtm_cuda_comm_close(d); /* before states, which its watchdog reads */
     for (uint32_t i = 0; d->states && i < base->image->action_count; i++)
       if (d->states[i]) free_state(d, i);
     dtm_cuda_matmul_close(d);
-    dtm_cuda_comm_close(d);
     dtm_cuda_staging_close(d);
     for (uint32_t i = 0; d->modules && i < d->code.header->nmodules; i++)
       if (d->modules[i]) d->cu->module_unload(d->modules[i]);

@@ -241,7 +241,8 @@ static int ask_nccl(CudaWatch *w, double time, const Entry *e) {
   double silent;
   if ((time - w->asked) * 1000 < EVERY_MS) return 0;
   w->asked = time;
-  pthread_mutex_lock(&d->collectives->lock);
+  /* a call of NCCL that does not return keeps nobody from seeing that the job has failed */
+  if (pthread_mutex_trylock(&d->collectives->lock) != 0) return 0;
   int bad = nccl_error(d, what, sizeof what);
   pthread_mutex_unlock(&d->collectives->lock);
   if (!bad) return 0;
@@ -280,14 +281,6 @@ static int look(CudaWatch *w) {
   return report(w, e, what);
 }
 
-static void abort_all(CudaDevice *d, int code) {
-  CudaComm *c = d->collectives;
-  pthread_mutex_lock(&c->lock);
-  c->failed = code;
-  while (c->ncomms) c->nccl.abort(c->comms[--c->ncomms]);
-  pthread_mutex_unlock(&c->lock);
-}
-
 /* True when the thread is to stop. */
 static bool pause_for(CudaWatch *w, double seconds) {
   struct timespec until;
@@ -310,9 +303,9 @@ static void *run(void *context) {
   pthread_mutex_lock(&w->lock);
   while (!failed && !pause_for(w, PERIOD_MS * 1e-3)) failed = look(w);
   if (failed) {
-    abort_all(d, failed);
     double until = now() + GRACE_S;
-    while (!w->stop && now() < until) pause_for(w, until - now());
+    bool aborts = dtm_cuda_comm_abort(d, failed, GRACE_S);
+    while (aborts && !w->stop && now() < until) pause_for(w, until - now());
     if (!w->stop) _exit(failed); /* the GPU, or a call, does not come back */
   }
   pthread_mutex_unlock(&w->lock);
