@@ -95,7 +95,8 @@ CUresult cuGetErrorString(CUresult error, const char **text) {
 
 CUresult cuInit(unsigned flags) {
   SimProcess *p = sim_process();
-  sim_enter("cuInit", NULL);
+  const char *loading = getenv("CUDA_MODULE_LOADING");
+  sim_enter("cuInit", "code is loaded %s", loading ? loading : "LAZY");
   if (flags) return standin_leave(CUDA_ERROR_INVALID_VALUE);
   if (!p->ndevices) return standin_leave(CUDA_ERROR_NO_DEVICE);
   p->started = true;

@@ -205,6 +205,9 @@ static const RtDeviceOps cuda_ops = {.name = "cuda",
 
 static int open_driver(CudaDevice *d) {
   char message[2048];
+  /* Code that is loaded when it is first launched (cuBLASLt's is) may wait for the whole GPU, hence
+   * for messages under way, which the schedule of a pipeline does not wait for there. */
+  if (d->base.image->channel_count) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   const char *error = dtm_cuda_driver_load(&d->driver, message, sizeof message);
   d->cu = &d->driver;
   return error ? dtm_rt_fail(d->base.comm, RT_DEVICE, "%s", error) : 0;
@@ -213,11 +216,13 @@ static int open_driver(CudaDevice *d) {
 /* Launchers may show every process a GPU of its own, as its only one: then the ranks have different
  * lists in CUDA_VISIBLE_DEVICES. Collective over the world. */
 static int shown_one_each(CudaDevice *d, int count, bool *each) {
+  RtComm *host = d->base.comm;
   const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-  uint32_t hash = 0, all = 0;
+  uint32_t hash = 0, ones = 0, zeros = 0; /* bits that are so in the hash of any rank */
   for (; visible && *visible; visible++) hash = hash * 31 + (unsigned char)*visible;
-  int status = d->base.comm->ops->agree(d->base.comm, 1u << hash % 32, &all);
-  *each = count == 1 && (all & (all - 1)) != 0;
+  int status = host->ops->agree(host, hash, &ones);
+  if (!status) status = host->ops->agree(host, ~hash, &zeros);
+  *each = count == 1 && (ones & zeros) != 0;
   return status;
 }
 
