@@ -23,7 +23,7 @@ struct Comm {
   Wire wire;
   CommStage stage;
   bool blocking, aborted, polled;
-  uint64_t live; /* its operations that streams, captures and graphs hold */
+  uint64_t live;      /* its operations that streams, captures and graphs hold */
   ncclResult_t error; /* asynchronous, for good */
   char path[256], text[512];
   SimMark mark; /* behind its last operation */
@@ -36,6 +36,8 @@ struct Comm {
   double blocked_since; /* nothing has happened; 0: it is not blocked */
   double wanted_at;
   /* COMM_SPLITTING */
+  Comm *child; /* of the parent, which is in progress until then: it is put in *result when made */
+  ncclComm_t *result;
   Comm *parent;
   uint64_t split;
   int color, key;

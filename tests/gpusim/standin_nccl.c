@@ -134,8 +134,20 @@ static void split_open(Comm *c) {
   open_wire(c, nranks, rank);
 }
 
+static bool in_progress(const Comm *c) {
+  return !c->error && (c->child || (c->stage != COMM_READY && c->stage != COMM_FINALIZED));
+}
+
 /* Goes on with what is in progress, as far as it can. */
 static void advance(Comm *c) {
+  if (c->child) {
+    advance(c->child);
+    if (c->child->error) comm_fail(c, c->child->error, "%s", c->child->text);
+    if (in_progress(c->child)) return;
+    *c->child->result = (ncclComm_t)c->child;
+    c->child = NULL;
+    return;
+  }
   switch (c->stage) {
   case COMM_SPLITTING:
     split_open(c);
@@ -155,10 +167,6 @@ static void advance(Comm *c) {
   case COMM_FINALIZED:
     break;
   }
-}
-
-static bool in_progress(const Comm *c) {
-  return !c->error && c->stage != COMM_READY && c->stage != COMM_FINALIZED;
 }
 
 /* Of a blocking communicator; the lock is given up meanwhile. */
@@ -285,8 +293,9 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t *pa
   c->color = color;
   c->key = key;
   c->stage = COMM_SPLITTING;
-  *part = (ncclComm_t)c;
-  return leave(begun(c));
+  c->result = part;
+  parent->child = c;
+  return leave(begun(parent));
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t *result) {

@@ -356,11 +356,12 @@ END_TEST
 
 /* Rows of a 2 x 2 mesh, in reversed order of ranks. */
 static void split(Rank *r) {
-  ncclComm_t row, none;
+  ncclComm_t row = NULL, none;
   void *in = (void *)(uintptr_t)r->in, *out = (void *)(uintptr_t)r->out;
   fill(r, 4);
   ncclResult_t result = ncclCommSplit(r->comm, r->rank / 2, -r->rank, &row, NULL);
-  CHECK(settle(row, result) == ncclSuccess);
+  CHECK(result == ncclInProgress && !row); /* it is the whole that is in progress */
+  CHECK(settle(r->comm, result) == ncclSuccess && row);
   CHECK(ncclCommSplit(r->comm, NCCL_SPLIT_NOCOLOR, 0, &none, NULL) == ncclSuccess && !none);
   CHECK(settle(row, ncclAllGather(in, out, 4, ncclFloat32, row, r->stream)) == ncclSuccess);
   CHECK(settle(r->comm, ncclAllReduce(in, in, 4, ncclFloat32, ncclSum, r->comm, r->stream)) ==

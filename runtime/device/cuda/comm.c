@@ -153,7 +153,8 @@ static int make_world(CudaDevice *d) {
 }
 
 /* The part of the world that this rank has in a round; NULL when it has none. A part is known when
- * the splitting of the whole is over, and may still be in progress then. `ctas`: as many blocks of
+ * the splitting of the whole is over, and may still be in progress then; should we give up before,
+ * NCCL may still write it. `ctas`: as many blocks of
  * threads its operations may take; 0: NCCL's choice. */
 static int split_world(CudaDevice *d, int32_t color, int32_t key, int ctas, ncclComm_t *part) {
   CudaComm *c = d->collectives;
@@ -169,31 +170,29 @@ static int split_world(CudaDevice *d, int32_t color, int32_t key, int ctas, nccl
 }
 
 /* One communicator per cut, round by round. */
-static int split_rounds(CudaDevice *d, const CudaCuts *cuts, ncclComm_t *made) {
+static int split_rounds(CudaDevice *d, const CudaCuts *cuts) {
+  ncclComm_t *parts = d->collectives->parts;
   int32_t me = d->base.comm->rank;
   int status = 0;
   for (uint32_t round = 0; round < cuts->nrounds && !status; round++) {
     const CudaCut *cut = dtm_cuda_cuts_of(cuts, round, me);
-    ncclComm_t part;
     status = split_world(d, cut ? cut->color[me] : -1, cut ? cut->key[me] : 0,
-                         cut && cut->channel ? dtm_cuda_cuts_ctas(cuts) : 0, &part);
-    if (cut) made[cut - cuts->at] = part;
+                         cut && cut->channel ? dtm_cuda_cuts_ctas(cuts) : 0,
+                         &parts[cut ? (uint32_t)(cut - cuts->at) : cuts->n]);
   }
   return status;
 }
 
 static int make_groups(CudaDevice *d) {
   CudaComm *c = d->collectives;
-  ncclComm_t *made = NULL;
   int status = 0;
   if (dtm_cuda_cuts_find(d->base.image, d->base.comm->world, &c->cuts)) status = out_of_memory(d);
-  if (!status) made = calloc(c->cuts.n + 1, sizeof *made);
+  if (!status) c->parts = calloc(c->cuts.n + 1, sizeof *c->parts);
   if (!status) c->of_key = calloc(c->cuts.nkeys + 1, sizeof *c->of_key);
-  if (!status && (!made || !c->of_key)) status = out_of_memory(d);
-  if (!status) status = split_rounds(d, &c->cuts, made);
+  if (!status && (!c->parts || !c->of_key)) status = out_of_memory(d);
+  if (!status) status = split_rounds(d, &c->cuts);
   for (uint32_t i = 0; i < c->cuts.nkeys && !status; i++)
-    c->of_key[i] = c->cuts.keys[i].cut ? made[c->cuts.keys[i].cut - 1] : c->comms[0];
-  free(made);
+    c->of_key[i] = c->cuts.keys[i].cut ? c->parts[c->cuts.keys[i].cut - 1] : c->comms[0];
   return status;
 }
 
@@ -334,6 +333,7 @@ void dtm_cuda_comm_close(CudaDevice *d) {
   if (c->table) d->cu->memory_free(c->table);
   pthread_mutex_destroy(&c->lock);
   free(c->comms);
+  free(c->parts);
   free(c->of_key);
   dtm_cuda_cuts_free(&c->cuts);
   free(c->boxes);

@@ -24,6 +24,7 @@ typedef struct CudaComm {
   ncclComm_t *comms; /* each once; the first is that of the world */
   uint32_t ncomms;
   CudaCuts cuts;
+  ncclComm_t *parts;  /* per cut, the last for none: where NCCL puts them once they are made */
   ncclComm_t *of_key; /* per key of `cuts`; NULL where this rank has no part */
   CudaBox *boxes;     /* of all plans; `table` is the same on the GPU */
   uint32_t nboxes;
