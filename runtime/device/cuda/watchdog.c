@@ -23,7 +23,7 @@
 #include "device/cuda/comm.h"
 
 enum {
-  ENTRIES = 64, /* of a line; what the host enqueues beyond is not watched */
+  ENTRIES = 64, /* of a line at first */
   PERIOD_MS = 20,
   GRACE_S = 10 /* for this process to end after the communicators were aborted */
 };
@@ -35,10 +35,11 @@ typedef struct Entry {
   int graph;    /* the first of those in a graph */
 } Entry;
 
-/* Entries are made by the host's thread at `head` and dropped by the watchdog at `tail`. */
+/* Entries are made by the host's thread at `head` and dropped by the watchdog at `tail`. Number i
+ * lies at i modulo `room`; there is room for all that the host has enqueued ahead. */
 typedef struct Line {
-  Entry entry[ENTRIES];
-  uint64_t head, tail;
+  Entry *entry;
+  uint64_t room, head, tail;
   int open;     /* the entry at head has begun */
   double since; /* the entry at tail waits for peers; 0: it has not begun, or nobody looked yet */
 } Line;
@@ -84,6 +85,23 @@ uint32_t dtm_cuda_watch_line(CudaDevice *d) {
   return line;
 }
 
+static Entry *entry_at(const Line *l, uint64_t number) {
+  return &l->entry[number % l->room];
+}
+
+/* Room for one more. */
+static bool make_room(Line *l) {
+  if (l->head - l->tail < l->room) return true;
+  Line more = *l;
+  more.room = l->room ? 2 * l->room : ENTRIES;
+  more.entry = calloc(more.room, sizeof *more.entry);
+  if (!more.entry) return false;
+  for (uint64_t i = l->tail; i < l->head; i++) *entry_at(&more, i) = *entry_at(l, i);
+  free(l->entry);
+  *l = more;
+  return true;
+}
+
 static int record(CudaDevice *d, CUevent *event, CUstream stream) {
   CUresult error = *event ? CUDA_SUCCESS : d->cu->event_create(event, CU_EVENT_DISABLE_TIMING);
   if (!error) error = d->cu->event_record(*event, stream);
@@ -95,14 +113,15 @@ int dtm_cuda_watch_begin(CudaDevice *d, uint32_t line, CUstream stream, uint32_t
   if (!w || d->capturing) return 0;
   pthread_mutex_lock(&w->lock);
   Line *l = &w->lines[line];
-  l->open = l->head - l->tail < ENTRIES;
-  Entry *e = &l->entry[l->head % ENTRIES];
-  if (l->open) {
+  int status = make_room(l) ? 0 : dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
+  if (!status) {
+    Entry *e = entry_at(l, l->head);
     e->action = action;
     e->step = d->base.step->step + 1;
     e->graph = line == CUDA_LINE_GRAPH;
+    status = record(d, &e->begun, stream);
   }
-  int status = l->open ? record(d, &e->begun, stream) : 0;
+  l->open = !status;
   pthread_mutex_unlock(&w->lock);
   return status;
 }
@@ -112,7 +131,7 @@ int dtm_cuda_watch_end(CudaDevice *d, uint32_t line, CUstream stream) {
   if (!w || d->capturing) return 0;
   pthread_mutex_lock(&w->lock);
   Line *l = &w->lines[line];
-  int status = l->open ? record(d, &l->entry[l->head % ENTRIES].over, stream) : 0;
+  int status = l->open ? record(d, &entry_at(l, l->head)->over, stream) : 0;
   if (l->open && !status) l->head++;
   l->open = 0;
   pthread_mutex_unlock(&w->lock);
@@ -157,14 +176,14 @@ int dtm_cuda_comm_watch(CudaDevice *d) {
 static bool drop_finished(const CudaDevice *d, Line *l, double time) {
   bool moved = false;
   while (l->tail < l->head) {
-    const Entry *e = &l->entry[l->tail % ENTRIES];
+    const Entry *e = entry_at(l, l->tail);
     if (d->cu->event_query(e->over) != CUDA_SUCCESS) break;
     l->tail++;
     l->since = 0;
     moved = true;
   }
   if (l->tail < l->head && !l->since &&
-      d->cu->event_query(l->entry[l->tail % ENTRIES].begun) == CUDA_SUCCESS)
+      d->cu->event_query(entry_at(l, l->tail)->begun) == CUDA_SUCCESS)
     l->since = time;
   return moved;
 }
@@ -175,7 +194,7 @@ static const Entry *longest(const CudaWatch *w, double *since) {
   for (uint32_t i = 0; i < w->nlines; i++) {
     const Line *l = &w->lines[i];
     if (l->tail == l->head || !l->since || (found && l->since >= *since)) continue;
-    found = &l->entry[l->tail % ENTRIES];
+    found = entry_at(l, l->tail);
     *since = l->since;
   }
   return found;
@@ -364,12 +383,14 @@ void dtm_cuda_watch_close(CudaDevice *d) {
   pthread_cond_signal(&w->stops);
   pthread_mutex_unlock(&w->lock);
   if (w->running) pthread_join(w->thread, NULL);
-  for (uint32_t i = 0; i < w->nlines; i++)
-    for (uint32_t k = 0; k < ENTRIES; k++) {
+  for (uint32_t i = 0; i < w->nlines; i++) {
+    for (uint64_t k = 0; k < w->lines[i].room; k++) {
       const Entry *e = &w->lines[i].entry[k];
       if (e->begun) d->cu->event_destroy(e->begun);
       if (e->over) d->cu->event_destroy(e->over);
     }
+    free(w->lines[i].entry);
+  }
   if (w->numbers) d->cu->memory_free(w->numbers);
   if (w->last) d->cu->host_free((void *)(uintptr_t)w->last);
   if (w->joined) d->cu->event_destroy(w->joined);
