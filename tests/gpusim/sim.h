@@ -24,7 +24,6 @@
 
 /* Results of the driver that programs need no name for. */
 enum {
-  SIM_ERROR_MISALIGNED = 716,
   SIM_ERROR_HOST_REGISTERED = 713,
   SIM_ERROR_CAPTURE_MERGE = 902,
   SIM_ERROR_CAPTURE_UNMATCHED = 903,

@@ -158,7 +158,7 @@ static CUresult error_of(PtxFaultKind kind) {
   case PTX_FAULT_READ_ONLY:
     return CUDA_ERROR_ILLEGAL_ADDRESS;
   case PTX_FAULT_MISALIGNED:
-    return (CUresult)SIM_ERROR_MISALIGNED;
+    return CUDA_ERROR_MISALIGNED_ADDRESS;
   case PTX_FAULT_LAUNCH:
     return CUDA_ERROR_INVALID_VALUE;
   case PTX_FAULT_NONE:

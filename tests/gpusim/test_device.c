@@ -383,6 +383,15 @@ START_TEST(kernel_that_writes_elsewhere) {
   status = RUN(out, "GPUSIM_REPORT=report", "./wild --steps 2 --trace trace.json");
   refuses(status, 101, "at step 1, dropout (");
   says(out, "model.dtm:12:");
+  status = work_run(out, sizeof out,
+                    "$DTMC model.dtm " GPU " --emit=cuda -o odd/ && cd odd && "
+                    "ls | grep -v dropout | xargs rm && sed -i "
+                    "'s/dtm_store(\\(p[0-9]*\\)/dtm_store((decltype(\\1))((char *)\\1 + 2)/' *.cu");
+  ck_assert_msg(status == 0, "%s", out);
+  compile("model.dtm", GPU " --load-cuda=odd", "odd_one");
+  status = RUN(out, "GPUSIM_REPORT=report", "./odd_one --steps 2");
+  refuses(status, 101, "on GPU 0: CUDA_ERROR_MISALIGNED_ADDRESS");
+  says(out, "with --trace FILE every operation is waited for");
 }
 END_TEST
 

@@ -143,7 +143,7 @@ START_TEST(errors_have_names) {
   const char *name, *text;
   ck_assert_int_eq(cuGetErrorName(CUDA_ERROR_ILLEGAL_ADDRESS, &name), CUDA_SUCCESS);
   ck_assert_str_eq(name, "CUDA_ERROR_ILLEGAL_ADDRESS");
-  ck_assert_int_eq(cuGetErrorString((CUresult)SIM_ERROR_MISALIGNED, &text), CUDA_SUCCESS);
+  ck_assert_int_eq(cuGetErrorString(CUDA_ERROR_MISALIGNED_ADDRESS, &text), CUDA_SUCCESS);
   ck_assert_str_eq(text, "misaligned address");
   ck_assert_int_eq(cuGetErrorName((CUresult)12345, &name), CUDA_ERROR_INVALID_VALUE);
 }

@@ -30,7 +30,13 @@
   X(CUDA_ERROR_NOT_READY, 600)                                                                     \
   X(CUDA_ERROR_ILLEGAL_ADDRESS, 700)                                                               \
   X(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 701)                                                       \
+  X(CUDA_ERROR_LAUNCH_TIMEOUT, 702)                                                                \
   X(CUDA_ERROR_ASSERT, 710)                                                                        \
+  X(CUDA_ERROR_HARDWARE_STACK_ERROR, 714)                                                          \
+  X(CUDA_ERROR_ILLEGAL_INSTRUCTION, 715)                                                           \
+  X(CUDA_ERROR_MISALIGNED_ADDRESS, 716)                                                            \
+  X(CUDA_ERROR_INVALID_ADDRESS_SPACE, 717)                                                         \
+  X(CUDA_ERROR_INVALID_PC, 718)                                                                    \
   X(CUDA_ERROR_LAUNCH_FAILED, 719)                                                                 \
   X(CUDA_ERROR_NOT_SUPPORTED, 801)                                                                 \
   X(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, 803)                                                        \

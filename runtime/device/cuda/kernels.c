@@ -21,6 +21,9 @@ static int is_machine(CUresult error) {
 /* Kernels run behind the calls: what fails now may have been enqueued earlier. */
 static int is_late(CUresult error) {
   return error == CUDA_ERROR_ILLEGAL_ADDRESS || error == CUDA_ERROR_LAUNCH_FAILED ||
+         error == CUDA_ERROR_MISALIGNED_ADDRESS || error == CUDA_ERROR_ILLEGAL_INSTRUCTION ||
+         error == CUDA_ERROR_INVALID_ADDRESS_SPACE || error == CUDA_ERROR_INVALID_PC ||
+         error == CUDA_ERROR_HARDWARE_STACK_ERROR || error == CUDA_ERROR_LAUNCH_TIMEOUT ||
          error == CUDA_ERROR_ASSERT || error == CUDA_ERROR_ECC_UNCORRECTABLE;
 }
 
