@@ -110,7 +110,7 @@ typedef struct PtxLaunch {
   uint32_t shared_bytes; /* dynamic, beside the static ones */
   const void *params;    /* PtxInfo.param_bytes of them, each at its offset */
   uint64_t max_steps;    /* instructions of one warp; 0 means 2^32 */
-  bool races_unchecked;  /* do not look for races in global memory */
+  bool races_unchecked;  /* do not look for races */
 } PtxLaunch;
 
 /* What a launch did, in instructions of a warp and in those times its active lanes. */

@@ -61,8 +61,7 @@ PtxToucher ptx_toucher(const PtxWarp *w, const PtxRegion *region) {
 
 /* Who touches a region is recorded, unless nobody wants to know. */
 static bool recorded(const PtxWarp *w, const PtxRegion *region) {
-  if (!region->recorded) return false;
-  return region == &w->block->shared || !w->block->launch->races_unchecked;
+  return region->recorded && !w->block->launch->races_unchecked;
 }
 
 static void fail_outside(PtxWarp *w, const PtxOp *op, uint32_t lane, PtxSpace space,

@@ -135,6 +135,7 @@ typedef struct SimProcess {
   size_t memory;            /* bytes of each device */
   SimAsync async;
   double deadline; /* seconds without progress after which waiting for peers is a fault */
+  bool all_races;  /* also launches that are as an earlier one are looked at for races */
   bool started;
   SimDevice device[SIM_DEVICES];
   SimBlock *blocks;

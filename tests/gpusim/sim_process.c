@@ -62,6 +62,7 @@ static void set_up(void) {
   p->memory = (size_t)number("GPUSIM_MEMORY", 2147483648.0);
   p->capability = (int)(number("GPUSIM_CAPABILITY", 99.0) * 10 + 0.5);
   p->deadline = number("GPUSIM_DEADLINE", 60);
+  p->all_races = number("GPUSIM_RACES", 0) > 0;
   p->async = order();
   p->trace = file("GPUSIM_TRACE", -1);
   p->report = file("GPUSIM_REPORT", 2);

@@ -311,7 +311,7 @@ START_TEST(host_accesses) {
 }
 END_TEST
 
-/* The check for races in global memory can be turned off; that in shared memory stays. */
+/* Threads of two blocks and of one write to one place: told, unless nobody wants to know. */
 START_TEST(races_unchecked) {
   PtxRig rig;
   uint32_t zeros[64] = {0};

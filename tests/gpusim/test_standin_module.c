@@ -8,7 +8,7 @@
 #include "gpusim/standin_driver.h"
 #include "support/suite.h"
 
-/* y[i] = x[i] + a, one thread each; .loc names a line of add.cu. */
+/* y[i] = x[i] + a, one thread each; .loc names a line of add.cu. And y[x[i]] = i. */
 static const char module_text[] =
     ".version 8.0\n"
     ".target sm_80\n"
@@ -31,6 +31,21 @@ static const char module_text[] =
     "  ld.global.f32 %f2, [%rd6];\n"
     "  add.f32 %f3, %f2, %f1;\n"
     "  st.global.f32 [%rd7], %f3;\n"
+    "  ret;\n"
+    "}\n"
+    ".visible .entry put(.param .u64 x, .param .u64 y)\n"
+    "{\n"
+    "  .reg .b32 %r<3>;\n"
+    "  .reg .b64 %rd<7>;\n"
+    "  ld.param.u64 %rd1, [x];\n"
+    "  ld.param.u64 %rd2, [y];\n"
+    "  mov.u32 %r1, %tid.x;\n"
+    "  mul.wide.u32 %rd3, %r1, 4;\n"
+    "  add.s64 %rd4, %rd1, %rd3;\n"
+    "  ld.global.u32 %r2, [%rd4];\n"
+    "  mul.wide.u32 %rd5, %r2, 4;\n"
+    "  add.s64 %rd6, %rd2, %rd5;\n"
+    "  st.global.u32 [%rd6], %r1;\n"
     "  ret;\n"
     "}\n"
     ".file 1 \"add.cu\"\n";
@@ -115,6 +130,31 @@ START_TEST(a_fault_is_told) {
 }
 END_TEST
 
+/* Launches by how many of them look for races: a kernel that numbers in memory make race is told of
+ * at its first launch, at the next one only when all are asked for, and always where an argument is
+ * another one. */
+START_TEST(a_launch_like_an_earlier_one_is_not_looked_at_for_races) {
+  enum { ALL = 1, OTHER = 2 };
+  setenv("GPUSIM_RACES", _i & ALL ? "1" : "0", 1);
+  Fixture f = begin("/dev/null");
+  CUfunction put;
+  uint32_t places[THREADS], y[THREADS];
+  CUdeviceptr other;
+  void *params[] = {&f.x, _i & OTHER ? &other : &f.y};
+  cuMemAlloc_v2(&other, sizeof y);
+  cuModuleGetFunction(&put, f.module, "put");
+  for (uint32_t i = 0; i < THREADS; i++) places[i] = THREADS - 1 - i;
+  cuMemcpyHtoD_v2(f.x, places, sizeof places);
+  cuLaunchKernel(put, 1, 1, 1, THREADS, 1, 1, 0, f.stream, (void *[]){&f.x, &f.y}, NULL);
+  ck_assert_int_eq(cuStreamSynchronize(f.stream), CUDA_SUCCESS);
+  cuMemcpyDtoH_v2(y, f.y, sizeof y);
+  ck_assert_uint_eq(y[0], THREADS - 1);
+  cuMemcpyHtoD_v2(f.x, (uint32_t[THREADS]){0}, sizeof places);
+  cuLaunchKernel(put, 1, 1, 1, THREADS, 1, 1, 0, f.stream, params, NULL);
+  ck_assert_int_eq(cuStreamSynchronize(f.stream) != CUDA_SUCCESS, _i != 0);
+}
+END_TEST
+
 START_TEST(launches_are_checked) {
   Fixture f = begin("/dev/null");
   CUfunction none;
@@ -165,6 +205,7 @@ int main(void) {
   tcase_add_test(t, a_kernel_runs);
   tcase_add_test(t, a_graph_keeps_parameters);
   tcase_add_test(t, a_fault_is_told);
+  tcase_add_loop_test(t, a_launch_like_an_earlier_one_is_not_looked_at_for_races, 0, 4);
   tcase_add_test(t, launches_are_checked);
   tcase_add_loop_test(t, images_are_checked, 0, 5);
   suite_add_tcase(suite, t);
