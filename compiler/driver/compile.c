@@ -30,7 +30,8 @@ static bool parse_emit(Compilation *c, const char *list, Stage *last) {
 static void print_report(const Compilation *c) {
   StrBuf report;
   strbuf_init(&report, &c->session->arena);
-  work_print(&report, c->plan->image, &c->kernels);
+  const char *form = option_value(&c->session->options, OPT_REPORT, "");
+  (*form ? work_print_actions : work_print)(&report, c->plan->image, &c->kernels);
   fwrite(report.text, 1, report.len, stdout);
 }
 
@@ -133,6 +134,11 @@ int command_compile(Session *s) {
     return EXIT_USAGE;
   }
   Compilation c = {.session = s, .output = option_value(o, OPT_OUTPUT, NULL)};
+  const char *form = option_value(o, OPT_REPORT, "");
+  if (*form && strcmp(form, "actions") != 0) {
+    fprintf(stderr, "dtmc: --report takes no '%s': --report or --report=actions\n", form);
+    return EXIT_USAGE;
+  }
   if (!parse_target(&c)) return EXIT_USAGE;
   strbuf_init(&c.emitted, &s->arena);
   c.plans = session_plans(s);

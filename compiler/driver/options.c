@@ -6,7 +6,8 @@
 
 #include "base/str.h"
 
-typedef enum OptionKind { FLAG = 1, VALUE, LIST } OptionKind;
+/* What an OPTIONAL one takes comes behind =. */
+typedef enum OptionKind { FLAG = 1, OPTIONAL, VALUE, LIST } OptionKind;
 
 typedef struct OptionRow {
   const char *heading; /* a heading row when not NULL */
@@ -76,9 +77,13 @@ void options_help(FILE *out, Command command) {
     if (heading) fprintf(out, "\n%s:\n", heading);
     heading = NULL;
     char left[64];
-    snprintf(left, sizeof left, "%s%s%s%s%s", r->brief ? r->brief : "", r->brief ? ", " : "",
-             r->name, r->metavar ? (r->kind == VALUE && r->name[1] == '-' ? "=" : " ") : "",
-             r->metavar ? r->metavar : "");
+    snprintf(left, sizeof left, "%s%s%s%s%s%s", r->brief ? r->brief : "", r->brief ? ", " : "",
+             r->name,
+             r->kind == OPTIONAL                     ? "[="
+             : r->kind == VALUE && r->name[1] == '-' ? "="
+             : r->metavar                            ? " "
+                                                     : "",
+             r->metavar ? r->metavar : "", r->kind == OPTIONAL ? "]" : "");
     fprintf(out, "  %-28s ", left);
     put_wrapped(out, r->help, 31);
   }
@@ -169,7 +174,7 @@ static bool take_option(Options *o, Arena *arena, const StringList *words, uint3
   const OptionRow *r = find_row(word, n);
   if (!r && word[1] != '-' && n > 2) { /* -Dname=3, -Idir, -ofile */
     r = find_row(word, 2);
-    if (r && r->kind == FLAG) r = NULL;
+    if (r && r->kind <= OPTIONAL) r = NULL;
     if (r) argument = word + 2;
   }
   if (!r) {
@@ -181,7 +186,7 @@ static bool take_option(Options *o, Arena *arena, const StringList *words, uint3
     report("option %s takes no argument", r->name);
     return false;
   }
-  if (r->kind != FLAG && !argument) {
+  if (r->kind > OPTIONAL && !argument) {
     if (*i + 1 >= words->len) {
       report("option %s needs an argument: %s %s", r->name, r->name, r->metavar);
       return false;

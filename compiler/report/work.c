@@ -119,20 +119,27 @@ static uint64_t key_of(const AbiAction *a, const char *name, const Work *w) {
   return hash_bytes(w, sizeof *w, hash_bytes(name, strlen(name), a->kind));
 }
 
-static void add_call(Report *r, uint32_t number, const AbiAction *a) {
-  const char *name = text(r, a->name);
-  Work w;
+/* False for actions that compute nothing. *name: of what runs. */
+static bool work_of(const Report *r, const AbiAction *a, Work *w, const char **name) {
+  *name = text(r, a->name);
   if (a->kind == ABI_KERNEL) {
     const Kernel *k = r->kernels->kernels.data[a->code];
-    w = work_of_call(r, a, k);
-    name = k->name;
+    *w = work_of_call(r, a, k);
+    *name = k->name;
   } else if (a->kind == ABI_MATMUL) {
-    w = work_of_product(r, a);
+    *w = work_of_product(r, a);
   } else if (a->kind == ABI_LIBRARY) {
-    w = work_of_library(r, a);
+    *w = work_of_library(r, a);
   } else {
-    return;
+    return false;
   }
+  return true;
+}
+
+static void add_call(Report *r, uint32_t number, const AbiAction *a) {
+  const char *name;
+  Work w;
+  if (!work_of(r, a, &w, &name)) return;
   uint64_t key = key_of(a, name, &w);
   uint32_t line;
   if (!id_map_get(&r->line_of, key, &line)) {
@@ -192,7 +199,7 @@ static void print_block(Report *r, uint32_t block) {
   print_line(r->out, calls, "in all", &all, true, "");
 }
 
-void work_print(StrBuf *out, const void *image, const KernelSet *kernels) {
+static Report open_report(StrBuf *out, const void *image, const KernelSet *kernels) {
   Report r = {.out = out, .h = image, .kernels = kernels};
 #define X(name, T) r.name = (const T *)(const void *)((const char *)image + r.h->name.offset);
   ABI_TABLES(X)
@@ -201,6 +208,39 @@ void work_print(StrBuf *out, const void *image, const KernelSet *kernels) {
   int64_t *syms = ARENA_ARRAY(out->arena, int64_t, r.h->sym.count + 1);
   for (uint64_t i = 0; i < r.h->sym.count; i++) syms[i] = rt_sym_eval(&r.sym[i], syms, first);
   r.syms = syms;
-  for (uint32_t b = ABI_PROGRAM_INIT; b < ABI_PROGRAM_COUNT; b++)
-    if (r.program[b].present && b != ABI_PROGRAM_INIT) print_block(&r, b);
+  return r;
+}
+
+static bool shows(const Report *r, uint32_t block) {
+  return r->program[block].present && block != ABI_PROGRAM_INIT;
+}
+
+void work_print(StrBuf *out, const void *image, const KernelSet *kernels) {
+  Report r = open_report(out, image, kernels);
+  for (uint32_t b = 0; b < ABI_PROGRAM_COUNT; b++)
+    if (shows(&r, b)) print_block(&r, b);
+}
+
+static void print_action(const Report *r, uint32_t block, uint32_t number) {
+  const AbiAction *a = &r->action[number];
+  const char *name, *kind = a->kind == ABI_MATMUL    ? "product"
+                            : a->kind == ABI_LIBRARY ? "library"
+                                                     : "kernel";
+  Work w;
+  if (!work_of(r, a, &w, &name)) return;
+  strbuf_printf(r->out, "%u\t%s\t%s\t%s\t%s\t%.0f\t", number, block_names[block],
+                a->phase == ABI_OPTIMIZER ? "optimizer" : "model", kind, name, w.least);
+  if (a->kind == ABI_LIBRARY)
+    strbuf_puts(r->out, "-");
+  else
+    strbuf_printf(r->out, "%.0f", w.moved);
+  strbuf_printf(r->out, "\t%.0f\t%s\n", w.flops, text(r, a->source));
+}
+
+void work_print_actions(StrBuf *out, const void *image, const KernelSet *kernels) {
+  Report r = open_report(out, image, kernels);
+  strbuf_puts(out, "action\tblock\tphase\tkind\twhat\tleast\tmoved\tflops\tsource\n");
+  for (uint32_t b = 0; b < ABI_PROGRAM_COUNT; b++)
+    for (uint32_t i = 0; shows(&r, b) && i < r.program[b].nactions; i++)
+      print_action(&r, b, r.program[b].actions + i);
 }

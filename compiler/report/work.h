@@ -28,4 +28,8 @@ Work work_of_kernel(const Kernel *k, const int64_t *ints, const bool *passing);
  * cost are one line. */
 void work_print(StrBuf *out, const void *image, const KernelSet *kernels);
 
+/* The same per action, to be joined with a trace by its number in the image: lines of words with
+ * tabs between them, the first of which names the columns. `moved` is - where it is not known. */
+void work_print_actions(StrBuf *out, const void *image, const KernelSet *kernels);
+
 #endif

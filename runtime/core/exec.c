@@ -12,6 +12,7 @@ struct Exec {
   const Image *image;
   RtComm *comm;
   RtTrace *trace;
+  bool clocked; /* the device times what is traced, else the host does and waits for each action */
   RtDevice *device;
   unsigned char *skip; /* per action: this rank has no part in it */
   int64_t *syms;
@@ -69,7 +70,9 @@ int dtm_rt_exec_open(const Image *image, const RtCode *code, RtComm *comm, RtTra
   if (!status) status = code->open(&found, code, &x->device);
   for (uint32_t i = 0; i < image->action_count && !status; i++)
     if (!x->skip[i]) status = x->device->ops->prepare(x->device, i);
-  return status ? status : x->device->ops->ready(x->device);
+  if (!status) status = x->device->ops->ready(x->device);
+  x->clocked = trace && x->device->ops->clock;
+  return status || !x->clocked ? status : x->device->ops->clock(x->device);
 }
 
 void dtm_rt_exec_close(Exec *x) {
@@ -106,18 +109,29 @@ static const char *category(uint32_t kind) {
   return kind == ABI_INPUT ? "data" : "kernel";
 }
 
+static void add_event(void *context, uint32_t action, int64_t step, uint64_t begin, uint64_t end) {
+  Exec *x = context;
+  const AbiAction *a = &x->image->action[action];
+  dtm_rt_trace_event(x->trace, abi_text(x->image, a->name), category(a->kind),
+                     abi_text(x->image, a->source), action, step + 1, begin, end);
+}
+
 static int run_one(Exec *x, uint32_t i, const RtHooks *hooks) {
   RtDevice *d = x->device;
   if (x->skip[i]) return 0;
   dtm_device_place(d, i);
-  if (!x->trace) return d->ops->run(d, i, hooks);
-  const AbiAction *a = &x->image->action[i];
+  if (!x->trace || x->clocked) return d->ops->run(d, i, hooks);
   uint64_t begin = dtm_rt_trace_now();
   int status = d->ops->run(d, i, hooks);
   if (!status) status = d->ops->sync(d);
-  dtm_rt_trace_event(x->trace, abi_text(x->image, a->name), category(a->kind),
-                     abi_text(x->image, a->source), d->step->step + 1, begin, dtm_rt_trace_now());
+  add_event(x, i, d->step->step, begin, dtm_rt_trace_now());
   return status;
+}
+
+/* After a walk. */
+static int finish(Exec *x, const RtHooks *hooks) {
+  int status = x->device->ops->finish(x->device, hooks);
+  return status || !x->clocked ? status : x->device->ops->times(x->device, add_event, x);
 }
 
 /* Without the end of a walk. */
@@ -126,7 +140,7 @@ static int run_range(Exec *x, uint32_t first, uint32_t count, const RtHooks *hoo
   int status = d->ops->set_step(d);
   for (uint32_t i = first; i < first + count && !status;) {
     uint32_t done = 0;
-    if (d->ops->run_many && !x->trace)
+    if (d->ops->run_many && (!x->trace || x->clocked))
       status = d->ops->run_many(d, i, first + count - i, hooks, &done);
     if (!done && !status) status = run_one(x, i, hooks);
     i += done ? done : 1;
@@ -136,7 +150,7 @@ static int run_range(Exec *x, uint32_t first, uint32_t count, const RtHooks *hoo
 
 int dtm_rt_exec_run(Exec *x, uint32_t first, uint32_t count, const RtHooks *hooks) {
   int status = run_range(x, first, count, hooks);
-  return status ? status : x->device->ops->finish(x->device, hooks);
+  return status ? status : finish(x, hooks);
 }
 
 /* The list of this rank's stage; NULL when it is in none. */
@@ -171,7 +185,7 @@ static int walk(Exec *x, const AbiProgram *p, const RtHooks *hooks, Visit *visit
       status = visit(x, s->actions + i, hooks, context);
   }
   x->device->step->micro = 0;
-  return status ? status : x->device->ops->finish(x->device, hooks);
+  return status ? status : finish(x, hooks);
 }
 
 static int visit_run(Exec *x, uint32_t action, const RtHooks *hooks, void *context) {

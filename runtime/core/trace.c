@@ -19,6 +19,7 @@ enum { TRACE_EVENTS = 1 << 20 };
 
 typedef struct TraceEvent {
   const char *name, *category, *source;
+  uint32_t action;
   int64_t step;
   uint64_t begin, end;
 } TraceEvent;
@@ -120,9 +121,10 @@ int dtm_rt_trace_open(const char *path, RtComm *comm, RtTrace **trace) {
 }
 
 void dtm_rt_trace_event(RtTrace *t, const char *name, const char *category, const char *source,
-                        int64_t step, uint64_t begin, uint64_t end) {
+                        uint32_t action, int64_t step, uint64_t begin, uint64_t end) {
   if (t) {
-    t->events[t->count++ % TRACE_EVENTS] = (TraceEvent){name, category, source, step, begin, end};
+    t->events[t->count++ % TRACE_EVENTS] =
+        (TraceEvent){name, category, source, action, step, begin, end};
   }
 }
 
@@ -142,8 +144,11 @@ static void put_event(FILE *f, const TraceEvent *e, int32_t rank) {
   put_string(f, e->name);
   fputs(",\"cat\":", f);
   put_string(f, e->category);
-  fprintf(f, ",\"ph\":\"X\",\"pid\":%d,\"tid\":0,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"step\":%lld",
-          (int)rank, (double)e->begin / 1e3, (double)(e->end - e->begin) / 1e3, (long long)e->step);
+  fprintf(f,
+          ",\"ph\":\"X\",\"pid\":%d,\"tid\":0,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"step\":%lld,"
+          "\"action\":%u",
+          (int)rank, (double)e->begin / 1e3, (double)(e->end - e->begin) / 1e3, (long long)e->step,
+          (unsigned)e->action);
   fputs(",\"source\":", f);
   put_string(f, e->source ? e->source : "");
   fputs("}},\n", f);

@@ -11,10 +11,11 @@ typedef struct RtTrace RtTrace;
 int dtm_rt_trace_open(const char *path, RtComm *comm, RtTrace **trace);
 /* Nanoseconds of the monotonic clock, shared by all ranks of one machine. */
 uint64_t dtm_rt_trace_now(void);
-/* One finished action. `category`: "kernel", "matmul", "collective", "data", "save". Strings must
- * outlive the trace. Keeps the last 1 Mi events of a rank. */
+/* One finished action. `category`: "kernel", "matmul", "collective", "data", "save"; `action`: its
+ * number in the image, as --report=actions has it. Strings must outlive the trace. Keeps the last
+ * 1 Mi events of a rank. */
 void dtm_rt_trace_event(RtTrace *t, const char *name, const char *category, const char *source,
-                        int64_t step, uint64_t begin, uint64_t end);
+                        uint32_t action, int64_t step, uint64_t begin, uint64_t end);
 /* Collective over the world: every rank appends its events to the one file in turn. A file that was
  * there is replaced once the new one is complete, and kept when that fails. */
 int dtm_rt_trace_close(RtTrace *t, RtComm *comm);

@@ -27,6 +27,9 @@ typedef struct RtHooks {
 
 typedef struct RtDevice RtDevice;
 
+/* An action ran from `begin` to `end`, in nanoseconds of CLOCK_MONOTONIC. */
+typedef void RtTimed(void *context, uint32_t action, int64_t step, uint64_t begin, uint64_t end);
+
 typedef struct RtDeviceOps {
   const char *name; /* "cpu", "cuda" */
   /* Once for each action that this rank takes part in, in their order. */
@@ -50,6 +53,11 @@ typedef struct RtDeviceOps {
   /* `bytes` at arena offset `offset` as they are after all that was run, in host memory, until the
    * next call. */
   int (*view)(RtDevice *d, uint64_t offset, size_t bytes, const void **data);
+  /* From now on actions are timed by the device's own clock; NULL where it has none. */
+  int (*clock)(RtDevice *d);
+  /* Waits for all that was run, and hands out the times of actions since the last call, in the
+   * order they ran in; only after `clock`. */
+  int (*times)(RtDevice *d, RtTimed *give, void *context);
   /* Also of a device that was only half opened. */
   void (*close)(RtDevice *d);
 } RtDeviceOps;

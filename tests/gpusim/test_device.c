@@ -191,7 +191,7 @@ END_TEST
 /* Streams in another order, without graphs, waited for after every action: the same bits. */
 START_TEST(orders_and_graphs) {
   static const char *const ways[] = {"GPUSIM_ASYNC=early", "DTM_CUDA_GRAPHS=0",
-                                     "DTM_CUDA_GRAPHS=0 GPUSIM_ASYNC=early"};
+                                     "DTM_CUDA_GRAPHS=0 GPUSIM_ASYNC=early", "DTM_CUDA_WAIT=1"};
   GOOD(other, "", "./gpu --quiet --no-eval --steps 5 --save 0.st");
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
     int status = work_run(out, sizeof out,
@@ -204,8 +204,33 @@ START_TEST(orders_and_graphs) {
   }
   GOOD(out, "", "./gpu --quiet --no-eval --steps 5 --save 1.st --trace trace.json");
   near_files("1.st", "0.st", false, 0);
-  GOOD(out, "", "cat trace.json");
-  says(out, "\"name\":\"linear\"");
+}
+END_TEST
+
+/* Numbers of actions of the training block that are at least `least`, sorted into file `to`. */
+#define NUMBERS_OF_REPORT                                                                          \
+  "$DTMC model.dtm " GPU                                                                           \
+  " --report=actions | awk -F'\t' '$2 == \"train\" && $3 == \"model\" {print $1}' | sort > "
+
+/* A trace has every action of every batch, by its number, at times of the GPU; with
+ * bundles. */
+START_TEST(trace_has_times_of_the_gpu) {
+  GOOD(out, "GPUSIM_TRACE=calls.t",
+       "./gpu --quiet --no-eval --steps 2 --save 1.st --trace trace.json");
+  int status = work_run(
+      out, sizeof out,
+      NUMBERS_OF_REPORT
+      "wanted && sed -n 's/.*\"step\":2,\"action\":\\([0-9]*\\).*/\\1/p' trace.json | sort | "
+      "uniq -c | awk '$1 == 2 {print $2}' | sort > twice && comm -23 wanted twice; "
+      "[ -s wanted ] && grep -c '_many' calls.t && "
+      "grep -c '^[0-9]* cuEventElapsedTime' calls.t && grep -c '\"cat\"' trace.json");
+  int launches, elapsed, events;
+  ck_assert_msg(status == 0 && sscanf(out, "%d %d %d", &launches, &elapsed, &events) == 3, "%s",
+                out);
+  ck_assert_int_ge(launches, 2);
+  ck_assert_int_eq(elapsed, 2 * events);
+  work_run(out, sizeof out, "grep -c '\"ts\":-\\|\"dur\":-' trace.json");
+  ck_assert_int_eq(atoi(out), 0);
 }
 END_TEST
 
@@ -379,8 +404,8 @@ START_TEST(kernel_that_writes_elsewhere) {
   compile("model.dtm", GPU " --load-cuda=edited", "wild");
   status = RUN(out, "GPUSIM_REPORT=report", "./wild --steps 2");
   refuses(status, 101, "on GPU 0: CUDA_ERROR_");
-  says(out, "with --trace FILE every operation is waited for");
-  status = RUN(out, "GPUSIM_REPORT=report", "./wild --steps 2 --trace trace.json");
+  says(out, "with DTM_CUDA_WAIT=1 in the environment every operation is waited for");
+  status = RUN(out, "GPUSIM_REPORT=report DTM_CUDA_WAIT=1", "./wild --steps 2");
   refuses(status, 101, "at step 1, dropout (");
   says(out, "model.dtm:12:");
   status = work_run(out, sizeof out,
@@ -422,6 +447,7 @@ static int run(void) {
   tcase_set_timeout(runs, 120);
   tcase_add_test(runs, losses_parameters_metrics);
   tcase_add_test(runs, orders_and_graphs);
+  tcase_add_test(runs, trace_has_times_of_the_gpu);
   tcase_add_test(runs, checkpoints_go_both_ways);
   tcase_add_test(runs, two_gpus);
   tcase_add_test(runs, same_source_same_bits);

@@ -266,7 +266,7 @@ START_TEST(trace) {
   ck_assert(dtm_rt_trace_open(NULL, c, &t) == 0 && !t);
   ck_assert_int_eq(dtm_rt_trace_open(path, c, &t), 0);
   uint64_t now = dtm_rt_trace_now();
-  dtm_rt_trace_event(t, "all-reduce of \"w\"", "collective", "a.dtm:1:2", 3, now, now + 1500);
+  dtm_rt_trace_event(t, "all-reduce of \"w\"", "collective", "a.dtm:1:2", 7, 3, now, now + 1500);
   ck_assert_int_eq(dtm_rt_trace_close(t, c), 0);
   json_t *root = json_load_file(path, 0, NULL);
   ck_assert(root != NULL);
@@ -284,7 +284,7 @@ START_TEST(trace) {
   limit.rlim_cur = 4096;
   ck_assert_int_eq(dtm_rt_trace_open(path, c, &t), 0);
   for (int i = 0; i < 100; i++)
-    dtm_rt_trace_event(t, "another run", "kernel", "a.dtm:1:2", i, now, now + 1500);
+    dtm_rt_trace_event(t, "another run", "kernel", "a.dtm:1:2", 7, i, now, now + 1500);
   setrlimit(RLIMIT_FSIZE, &limit);
   ck_assert_int_eq(dtm_rt_trace_close(t, c), 1);
   setrlimit(RLIMIT_FSIZE, &before);

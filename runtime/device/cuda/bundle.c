@@ -227,12 +227,20 @@ uint32_t dtm_cuda_bundle_size(const CudaDevice *d, uint32_t first) {
   return d->bundles->at[first].count;
 }
 
-static int run_item(CudaDevice *d, Item *item) {
-  dtm_device_place(&d->base, item->action);
+static int enqueue_item(CudaDevice *d, Item *item) {
   if (!item->many) return dtm_cuda_kernel_run(d, item->action, d->states[item->action]);
   void *params[] = {&item->table, &item->ncalls};
   return dtm_cuda_launch(d, d->compute, item->many, item->grid, ABI_CUDA_BLOCK, 0, params,
                          item->action);
+}
+
+static int run_item(CudaDevice *d, Item *item) {
+  if (d->capturing) {
+    dtm_device_place(&d->base, item->action);
+    return enqueue_item(d, item);
+  }
+  int status = dtm_cuda_run_begin(d, item->action);
+  return status ? status : dtm_cuda_run_end(d, enqueue_item(d, item));
 }
 
 int dtm_cuda_bundle_run(CudaDevice *d, uint32_t first) {

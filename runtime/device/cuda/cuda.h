@@ -34,6 +34,7 @@ typedef struct CudaFault {
 
 typedef struct CudaStaging CudaStaging; /* staging.c: pinned memory, inputs and outputs under way */
 typedef struct CudaGraphs CudaGraphs;   /* graph.c */
+struct CudaTimes;                       /* times.c */
 
 typedef struct CudaDevice {
   RtDevice base;
@@ -61,6 +62,8 @@ typedef struct CudaDevice {
   CudaGraphs *graphs;
   int capturing;               /* what is enqueued goes into a graph */
   struct CudaBundles *bundles; /* bundle.c */
+  struct CudaTimes *times;     /* NULL: nobody asks */
+  int waits;                   /* every action is waited for (DTM_CUDA_WAIT) */
   AbiStep step;                /* base.step */
   RtMirror mirror;
   void *view; /* what cuda_view handed out */
@@ -108,6 +111,10 @@ void dtm_cuda_memory_text(const CudaDevice *d, char *text, size_t size);
 
 /* --- open.c: enqueues one action */
 int dtm_cuda_run(CudaDevice *d, uint32_t action, const RtHooks *hooks);
+/* Around what enqueues an action outside of a graph: takes its time and waits for it, where that
+ * was asked for. `status`: of the action. */
+int dtm_cuda_run_begin(CudaDevice *d, uint32_t action);
+int dtm_cuda_run_end(CudaDevice *d, int status);
 
 /* --- the kinds of actions. prepare: *state may stay NULL. 0 or the code to exit with. */
 #define CUDA_KIND(kind)                                                                            \

@@ -34,8 +34,8 @@ int dtm_cuda_failed(CudaDevice *d, CUresult error, const char *what) {
                      "cannot %s on GPU %d: %s%s", what, (int)d->device, text,
                      is_late(error)
                          ? "\n  a GPU reports such a fault late, so an earlier operation "
-                           "may be its cause; with --trace FILE every operation is waited "
-                           "for, and the one at fault is named"
+                           "may be its cause; with DTM_CUDA_WAIT=1 in the environment every "
+                           "operation is waited for, and the one at fault is named"
                          : "");
 }
 

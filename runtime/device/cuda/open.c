@@ -1,12 +1,14 @@
 /* A GPU as a device (device.h): opening it, and which function runs an action. See cuda.h. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "comm/errors.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/bundle.h"
 #include "device/cuda/graph.h"
 #include "device/cuda/staging.h"
+#include "device/cuda/times.h"
 
 /* --- running -------------------------------------------------------------------------------------
  */
@@ -50,16 +52,27 @@ static int before(CudaDevice *d, uint32_t action, const RtHooks *hooks) {
   return waits ? dtm_cuda_staging_look(d, hooks) : 0;
 }
 
+int dtm_cuda_run_begin(CudaDevice *d, uint32_t action) {
+  dtm_device_place(&d->base, action);
+  return dtm_cuda_times_begin(d, action);
+}
+
+int dtm_cuda_run_end(CudaDevice *d, int status) {
+  if (!status) status = dtm_cuda_times_end(d);
+  return status || !d->waits ? status : dtm_cuda_staging_sync(d);
+}
+
 static int cuda_run(RtDevice *base, uint32_t action, const RtHooks *hooks) {
   CudaDevice *d = dtm_cuda_of(base);
   int status = before(d, action, hooks);
-  return status ? status : dtm_cuda_run(d, action, hooks);
+  if (!status) status = dtm_cuda_run_begin(d, action);
+  return status ? status : dtm_cuda_run_end(d, dtm_cuda_run(d, action, hooks));
 }
 
 static int cuda_run_many(RtDevice *base, uint32_t first, uint32_t count, const RtHooks *hooks,
                          uint32_t *done) {
   CudaDevice *d = dtm_cuda_of(base);
-  int graph = dtm_cuda_graph_begins(d, first, count);
+  int graph = !d->times && !d->waits && dtm_cuda_graph_begins(d, first, count);
   uint32_t size = dtm_cuda_bundle_size(d, first);
   if (!graph && (!size || size > count)) return 0;
   int status = before(d, first, hooks);
@@ -157,6 +170,7 @@ static void free_state(CudaDevice *d, uint32_t action) {
 static void cuda_close(RtDevice *base) {
   CudaDevice *d = dtm_cuda_of(base);
   if (d->context) {
+    dtm_cuda_times_close(d);
     dtm_cuda_graph_close(d); /* before communicators, which wait for that */
     dtm_cuda_bundle_close(d);
     dtm_cuda_comm_close(d); /* before states, which its watchdog reads */
@@ -180,6 +194,14 @@ static void cuda_close(RtDevice *base) {
   free(d);
 }
 
+static int cuda_clock(RtDevice *base) {
+  return dtm_cuda_times_open(dtm_cuda_of(base));
+}
+
+static int cuda_times(RtDevice *base, RtTimed *give, void *context) {
+  return dtm_cuda_times_give(dtm_cuda_of(base), give, context);
+}
+
 static void cuda_describe(RtDevice *base, char *text, size_t size) {
   CudaDevice *d = dtm_cuda_of(base);
   char memory[256];
@@ -198,6 +220,8 @@ static const RtDeviceOps cuda_ops = {.name = "cuda",
                                      .sync = cuda_sync,
                                      .view = cuda_view,
                                      .describe = cuda_describe,
+                                     .clock = cuda_clock,
+                                     .times = cuda_times,
                                      .close = cuda_close};
 
 /* --- opening -------------------------------------------------------------------------------------
@@ -288,6 +312,8 @@ int dtm_cuda_open(const RtDevice *found, const RtCode *code, RtDevice **device) 
   d->base = *found;
   d->base.ops = &cuda_ops;
   d->base.step = &d->step;
+  const char *waits = getenv("DTM_CUDA_WAIT");
+  d->waits = waits && strcmp(waits, "1") == 0;
   d->mirror = (RtMirror){.context = d, .fetch = fetch, .flush = flush};
   found->comm->mirror = &d->mirror;
   *device = &d->base;
