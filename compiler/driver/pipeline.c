@@ -78,7 +78,8 @@ static bool run_plan(Compilation *c) {
       .path = arena_strdup(&c->session->arena, absolute ? absolute : c->sema.main_path),
       .compiler = "dtmc " DTM_VERSION,
       .reuse = !option_given(&c->session->options, OPT_NO_REUSE),
-      .ahead = !option_given(&c->session->options, OPT_NO_PREFETCH)};
+      .ahead = !option_given(&c->session->options, OPT_NO_PREFETCH),
+      .together = c->for_cuda};
   free(absolute);
   c->plan = plan_run(&c->session->arena, c->program, c->fused, c->kernels.kernels.len, &options);
   return true;

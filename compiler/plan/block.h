@@ -40,6 +40,7 @@ typedef struct PlanBlock {
   uint32_t *bucket_before;
   bool *bucket_goes_on;
   bool ahead;       /* collectives may begin before what runs meanwhile */
+  bool together;    /* updates stand side by side at the end of the step */
   uint32_t *begins; /* per group, of a bucket the last: 1 + the position before which it begins; 0 =
                      * where it ends */
   uint64_t live_bound, height;

@@ -8,7 +8,7 @@
  * action can do them all. An ASSIGN moves behind every reader of the variable's old value. Where a
  * step has one batch, the optimizer updates a parameter as soon as its gradient is there and
  * nothing reads the old value any more: not all gradients live at once, and each is still in the
- * caches.
+ * caches. With `together` updates stay at the end, where a GPU does many in one launch.
  */
 #include <string.h>
 
@@ -296,7 +296,7 @@ void block_order(PlanBlock *b) {
   join_buckets(b, order);
   block_order_ahead(b, order);
   delay_assigns(b, order); /* a reader may have moved behind an ASSIGN */
-  if (b->one_batch) hoist_optimizer(b, order);
+  if (b->one_batch && !b->together) hoist_optimizer(b, order);
   b->order = order;
   b->position = ARENA_ARRAY(b->arena, uint32_t, b->norder);
   b->looped = 0;

@@ -134,6 +134,7 @@ Plan *plan_run(Arena *arena, const Program *program, FusedProgram *const fused[B
     if (!fused[i]) continue;
     PlanBlock b = {.arena = arena, .program = program, .fused = fused[i], .sets = &sets};
     b.ahead = options->ahead;
+    b.together = options->together;
     b.pipeline = program->block[i].pipeline;
     b.one_batch = !b.pipeline && program->block[i].settings.accumulate <= 1;
     block_order(&b);

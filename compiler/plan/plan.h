@@ -45,6 +45,7 @@ typedef struct PlanOptions {
   const char *compiler; /* "dtmc 0.1.0" */
   bool reuse;           /* false: every buffer its own bytes, for tests of reuse on = off */
   bool ahead;           /* collectives may begin before what runs meanwhile */
+  bool together;        /* updates side by side at the end; false: each behind its gradient */
 } PlanOptions;
 
 /* `fused` are the blocks init, train, eval, infer in this order; NULL = absent. They share one

@@ -26,7 +26,7 @@
   "  steps 5\n" settings "}\n"
 
 /* The train block's image, opened. */
-static Image image_of(Compiled *c, const char *text, const char *mesh) {
+static Image image_of(Compiled *c, const char *text, const char *mesh, bool together) {
   compile_clean(c, text, mesh);
   PlanCache *plans = plan_cache_new(&c->arena);
   expand_run(c->program);
@@ -37,7 +37,8 @@ static Image image_of(Compiled *c, const char *text, const char *mesh) {
   const FuseOptions fuse = {.enabled = true};
   FusedProgram *fused[BLOCK_COUNT] = {NULL};
   fused[BLOCK_TRAIN] = fuse_run(&c->arena, c->program->block[BLOCK_TRAIN].graph, &kernels, &fuse);
-  const PlanOptions options = {.path = "/t.dtm", .compiler = "test", .reuse = true};
+  const PlanOptions options = {
+      .path = "/t.dtm", .compiler = "test", .reuse = true, .together = together};
   const Plan *plan = plan_run(&c->arena, c->program, fused, kernels.kernels.len, &options);
   Image im;
   const char *wrong = abi_image_open(plan->image, plan->image_size, &im);
@@ -96,10 +97,14 @@ START_TEST(updates_among_the_backward_pass) {
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Compiled c;
-    Image im = image_of(&c, cases[i].text, cases[i].mesh);
+    Image im = image_of(&c, cases[i].text, cases[i].mesh, false);
     uint32_t early = updated_early(&im);
     /* w is read until the end; of v and u at least one is not. */
     ck_assert_msg(cases[i].early ? early > 0 : early == 0, "case %zu: %u early", i, early);
+    compile_free(&c);
+    im = image_of(&c, cases[i].text, cases[i].mesh, true);
+    early = updated_early(&im);
+    ck_assert_msg(early == 0, "case %zu, together: %u early", i, early);
     compile_free(&c);
   }
 }
