@@ -214,13 +214,16 @@ bool cuda_program_compile(Arena *arena, CudaProgram *p, const CudaOptions *optio
   for (uint32_t i = 0; i < p->modules.len; i++)
     for (uint32_t a = 0; a < narchs; a++) {
       const CudaModule *m = &p->modules.data[i];
+      /* What is computed in several kernels, or again, is the same to the bit in each: a kernel of
+       * ours contracts nothing, for what stands beside a product depends on what was fused. */
       jobs[njobs++] = (NvrtcJob){.file = m->file,
                                  .what = arena_printf(arena, "kernel %s", m->name),
                                  .text = m->bare,
                                  .headers = p->headers.data,
                                  .nheaders = p->headers.len,
                                  .arch = plan[a].number,
-                                 .binary = plan[a].binary};
+                                 .binary = plan[a].binary,
+                                 .exact = m->kernel != NULL};
     }
   if (!nvrtc_compile(n, arena, jobs, njobs, error)) return false;
   Blob b = {.arena = arena};

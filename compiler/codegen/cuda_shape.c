@@ -65,12 +65,24 @@ static bool begins_anywhere(const Kernel *k, uint32_t vec, const KAccess *a) {
   return any;
 }
 
+static bool reduces(const Kernel *k) {
+  for (uint32_t i = 0; i < k->ninstrs; i++)
+    if (k->instrs[i].kind == K_REDUCE) return true;
+  return false;
+}
+
 /* 16 bytes of the widest element that is moved contiguously; one at a time where anything is moved
- * otherwise: then neighbouring threads have neighbouring elements. */
+ * otherwise: then neighbouring threads have neighbouring elements.
+ *
+ * How elements are dealt to threads is the order in which they are summed, which must not depend on
+ * what was fused with a sum: the sums of a row that is computed again in another kernel are the
+ * same to the bit. So kernels that reduce have one width, and deal by the length of the row alone.
+ */
 static uint32_t choose_width(const Kernel *k, uint32_t vec, const bool *uniform) {
-  enum { WORD = 16, MOST = 8 };
+  enum { WORD = 16, MOST = 8, REDUCED = 4 };
   size_t widest = 0;
   if (k->lanes) return 1;
+  if (reduces(k)) return REDUCED;
   for (uint32_t b = 0; b < k->nblocks; b++) {
     const KBlock *block = &k->blocks[b];
     for (uint32_t i = block->first; block->loop && i < block->first + block->count; i++) {
@@ -118,6 +130,7 @@ void cuda_find_forms(CudaText *t) {
 
 const char *cuda_even_rows(const CudaText *t) {
   const Kernel *k = t->k;
+  if (reduces(k)) return arena_printf(t->arena, "%s %% %u == 0", cuda_extent(t, t->vec), t->width);
   bool *listed = ARENA_ARRAY(t->arena, bool, k->nints + 1);
   StrBuf out;
   strbuf_init(&out, t->arena);

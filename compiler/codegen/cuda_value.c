@@ -1,7 +1,8 @@
 /* Instructions as expressions of CUDA C; dtm.cuh has the functions that are called.
  *
- * Arithmetic of floats is written with operators, so that products and sums contract to fma;
- * integers wrap, which C does not promise, and go through functions. */
+ * Arithmetic of floats is written with operators, which round one by one: the text is compiled
+ * without contraction (cuda_blob.c). Integers wrap, which C does not promise, and go through
+ * functions. */
 #include "codegen/cuda_text.h"
 
 #include <math.h>

@@ -160,7 +160,7 @@ const char *nvrtc_archs(const Nvrtc *n, Arena *arena) {
 
 /* --- one job ---- */
 
-/* Sums of products are fused; nothing else is done to the arithmetic that was written. */
+/* Nothing but the contraction of products and sums is done to the arithmetic that was written. */
 static uint32_t options_of(const Nvrtc *n, Arena *arena, const NvrtcJob *job,
                            const char *options[8]) {
   uint32_t count = 0;
@@ -168,7 +168,7 @@ static uint32_t options_of(const Nvrtc *n, Arena *arena, const NvrtcJob *job,
       arena_printf(arena, "--gpu-architecture=%s_%u", job->binary ? "sm" : "compute", job->arch);
   options[count++] = "--std=c++17";
   options[count++] = "--generate-line-info";
-  options[count++] = "--fmad=true";
+  options[count++] = job->exact ? "--fmad=false" : "--fmad=true";
   if (n->major >= MINIMAL_SINCE) options[count++] = "--minimal";
   return count;
 }

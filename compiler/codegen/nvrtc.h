@@ -34,6 +34,8 @@ typedef struct NvrtcJob {
   uint32_t nheaders;
   uint32_t arch;
   bool binary; /* machine code too, not PTX alone */
+  /* Products and sums stay apart unless the text says fma; else they are contracted. */
+  bool exact;
   /* Out: */
   const char *ptx; /* NUL-terminated */
   size_t ptx_size; /* without the NUL */
