@@ -4,6 +4,9 @@
  * updates once. Batches that would not fill a step at the end of an epoch continue in the next.
  */
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "comm/errors.h"
 #include "core/launch.h"
@@ -96,11 +99,36 @@ static void log_step(Training *t) {
   dtm_rt_log_step(r->log, t->at.step, loss, fields, n);
 }
 
+/* Where a step is saved: "{step}" in --save is its number. To be freed; NULL after a failure. */
+static char *saved_path(const Run *r, int64_t step) {
+  static const char mark[] = "{step}";
+  const char *given = r->options->save, *at = strstr(given, mark);
+  size_t size = strlen(given) + 24;
+  char *path = malloc(size);
+  if (!path)
+    dtm_rt_fail(r->comm, RT_DEVICE, "out of memory");
+  else if (at)
+    snprintf(path, size, "%.*s%lld%s", (int)(at - given), given, (long long)step,
+             at + strlen(mark));
+  else
+    memcpy(path, given, strlen(given) + 1);
+  return path;
+}
+
 static int save(Training *t) {
   Run *r = t->run;
-  int status = dtm_rt_checkpoint_save(r->comm, r->image, r->options->save, &t->at);
-  if (!status)
-    dtm_rt_log_line(r->log, "saved %s at step %lld", r->options->save, (long long)t->at.step);
+  char *path = saved_path(r, t->at.step);
+  int status = path ? dtm_rt_checkpoint_save(r->comm, r->image, path, &t->at) : RT_DEVICE;
+  if (!status) dtm_rt_log_line(r->log, "saved %s at step %lld", path, (long long)t->at.step);
+  free(path);
+  return status;
+}
+
+/* Whether the last of the steps can be saved: no run is to find out at its end. */
+static int probe_save(const Training *t) {
+  char *path = saved_path(t->run, t->last);
+  int status = path ? dtm_rt_checkpoint_probe(t->run->comm, path) : RT_DEVICE;
+  free(path);
   return status;
 }
 
@@ -171,7 +199,7 @@ int dtm_rt_train(Run *r) {
         dtm_rt_run_begin(r, ABI_PROGRAM_TRAIN, r->image->program[ABI_PROGRAM_TRAIN].shuffle, &data);
   if (!status) status = plan_steps(&t);
   if (!status && r->options->resume) status = check_progress(&t);
-  if (!status && r->options->save) status = dtm_rt_checkpoint_probe(r->comm, r->options->save);
+  if (!status && r->options->save) status = probe_save(&t);
   r->stop_nonfinite = r->options->check_finite;
   if (!status) {
     const RtLogSetup setup = {.rank = r->comm->rank,

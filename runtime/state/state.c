@@ -166,7 +166,8 @@ int dtm_rt_checkpoint_save(RtComm *comm, const Image *image, const char *given,
   snprintf(name, sizeof name, "optimizer-%" PRId64 "-%" PRIx64 ".safetensors", progress->step, id);
   if (!state_path(state, path, name) || !state_path(folder, path, ""))
     return dtm_rt_fail(comm, RT_USAGE, "the path to save to is too long");
-  status = comm->rank == 0 ? make_folder(comm, path, folder) : 0;
+  if (comm->rank == 0) status = check_replaceable(comm, path);
+  if (!status && comm->rank == 0) status = make_folder(comm, path, folder);
   if (status) return status;
   snprintf(step, sizeof step, "%" PRId64, progress->step);
   snprintf(epoch, sizeof epoch, "%" PRId64, progress->epoch);

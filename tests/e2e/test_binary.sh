@@ -173,6 +173,15 @@ printf 'abcd' >x_two
 printf '\1\0\0\0\2\0\0\0' >y_two
 says 1 'was saved after batch 1 of an epoch, but the data now has 1' \
   ./signed --resume odd.st --steps 9 --data x=x_two --data y=y_two
+# each by its number
+run 0 'saved step-2.st at step 2' signed y_ignored --steps 5 --save-every 2 --save 'step-{step}.st'
+[ -s step-2.st ] && [ -s step-4.st ] && [ -s step-5.st ] && [ ! -e step-3.st ] || fail "steps 2, 4 and 5: $(ls step-*)"
+run 0 'step 5/5' signed y_ignored --resume step-4.st --steps 5 --save again.st
+cmp -s <(tail -c 1200 step-5.st) <(tail -c 1200 again.st) || fail "a step saved by its number ends elsewhere"
+echo text >step-3.st
+run 1 'a file that is no checkpoint is there' signed y_ignored --steps 3 --save-every 1 --save 'step-{step}.st'
+echo text >late-2.st
+run 1 'a file that is no checkpoint is there' signed y_ignored --steps 3 --save-every 1 --save 'late-{step}.st'
 # bit by bit the same as without a break
 run 0 '' signed y_ignored --steps 4 --save whole.st
 run 0 '' signed y_ignored --steps 3 --save broken.st
