@@ -3,7 +3,8 @@
  * A model is a source of samples/ or of programs/ with sizes of its own; a row is a mesh and what
  * is said there beside it. What is compared: losses of 20 steps, and behind the first of them the
  * state of AdamW of every parameter, which is that step's gradient (times 1 - beta) and its square.
- * The run stops behind the first step and is resumed from what it saved.
+ * On one rank the run stops behind the first step and is resumed from what it saved. On GPUs
+ * (support/target.h) rows are smaller, and the first 5 steps are compared.
  */
 #ifndef DTM_TESTS_LAYOUTS_H
 #define DTM_TESTS_LAYOUTS_H
@@ -23,7 +24,6 @@ typedef struct LayoutsRow {
   const char *flags; /* more options of dtmc, or NULL */
   bool again;        /* blocks are called with recompute */
   bool half;         /* in bf16 too */
-  bool gpu;          /* on a simulated GPU too: tests/gpusim */
 } LayoutsRow;
 
 typedef struct LayoutsModel {
@@ -44,19 +44,8 @@ typedef struct LayoutsRefusal {
 extern const LayoutsModel layouts_llama[], layouts_gpt2[], layouts_mixed[], layouts_experts[];
 extern const LayoutsRefusal layouts_refused[];
 
-/* Where rows run; the one rank that they are compared with runs on the CPU. */
-typedef struct LayoutsTarget {
-  const char *flags;          /* more options of dtmc */
-  const char *environment[2]; /* of the programs, "NAME=value NAME=value"; rows take turns */
-  const char *complaint;      /* what a program must not print, or NULL */
-  int steps;                  /* at most 20 */
-  bool widened;               /* in f64 too */
-  bool gpu;                   /* one rank, and the rows that say so */
-} LayoutsTarget;
-
 /* The main of a program that compares these models. */
 int layouts_run(const char *suite, const LayoutsModel *models);
-int layouts_run_on(const LayoutsTarget *target, const char *suite, const LayoutsModel *models);
 /* Compiles a row that is to be refused and fails the test if it is not. */
 void layouts_refuse(const LayoutsRefusal *refusal);
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "support/suite.h"
+#include "support/target.h"
 #include "support/work.h"
 #include "training.h"
 
@@ -80,14 +81,15 @@ static const struct {
 
 START_TEST(equal_one_rank) {
   double want[STEPS], got[STEPS];
+  const int n = target_steps(STEPS);
   char options[256];
-  snprintf(options, sizeof options, "--widen %s", crossings[_i].base);
-  ck_assert_int_eq(losses_of(options, "", want), STEPS);
+  snprintf(options, sizeof options, "%s %s", training_widened(), crossings[_i].base);
+  ck_assert_int_eq(losses_of(options, "", want), n);
   for (int i = 0; crossings[_i].options[i]; i++) {
-    snprintf(options, sizeof options, "--widen %s %s", crossings[_i].base,
+    snprintf(options, sizeof options, "%s %s %s", training_widened(), crossings[_i].base,
              crossings[_i].options[i]);
-    ck_assert_int_eq(losses_of(options, "", got), STEPS);
-    training_near(got, want, STEPS, 1e-10, options);
+    ck_assert_int_eq(losses_of(options, "", got), n);
+    training_near(got, want, n, training_bound(), options);
   }
 }
 END_TEST
@@ -98,22 +100,26 @@ START_TEST(half_precision_stays_near) {
       "--mesh dp=2,pp=2 -D level=3 -D again=true -D parts=3 -D half=true",
       "--mesh dp=2,ring_cp=2,tp=2 -D level=4 -D again=true -D half=true"};
   double want[STEPS], got[STEPS];
-  ck_assert_int_eq(losses_of("", "", want), STEPS);
+  const int n = target_steps(STEPS);
+  ck_assert_int_eq(losses_of("", "", want), n);
   for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-    ck_assert_int_eq(losses_of(options[i], "", got), STEPS);
-    training_near(got, want, STEPS, 2.0 / 256, options[i]);
+    ck_assert_int_eq(losses_of(options[i], "", got), n);
+    training_near(got, want, n, 2.0 / 256, options[i]);
   }
 }
 END_TEST
 
 START_TEST(a_run_goes_on_elsewhere) {
   double want[STEPS], got[STEPS];
-  static const char from[] = "--widen --mesh dp=2,pp=2 -D level=3 -D again=true -D parts=3";
-  static const char to[] = "--widen --mesh dp=2,ring_cp=2 -D level=4 -D again=true";
-  ck_assert_int_eq(losses_of("--widen", "", want), STEPS);
+  const int n = target_steps(STEPS);
+  char from[128], to[128];
+  snprintf(from, sizeof from, "%s --mesh dp=2,pp=2 -D level=3 -D again=true -D parts=3",
+           training_widened());
+  snprintf(to, sizeof to, "%s --mesh dp=2,ring_cp=2 -D level=4 -D again=true", training_widened());
+  ck_assert_int_eq(losses_of(training_widened(), "", want), n);
   ck_assert_int_eq(losses_of(from, "--steps 3 --save half.safetensors", got), 3);
-  ck_assert_int_eq(losses_of(to, "--resume half.safetensors", got), STEPS - 3);
-  training_near(got, want + 3, STEPS - 3, 1e-10, to);
+  ck_assert_int_eq(losses_of(to, "--resume half.safetensors", got), n - 3);
+  training_near(got, want + 3, n - 3, training_bound(), to);
 }
 END_TEST
 

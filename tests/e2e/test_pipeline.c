@@ -4,7 +4,7 @@
  *
  * The programs use a table on the first and the last stage, dropout, class weights, labels that are
  * ignored, clipping over parameters of all stages. They are compiled with --widen, and losses of
- * all steps, and with plain sgd the parameters behind them, must agree to 1e-10.
+ * all steps must agree to 1e-10; on GPUs (support/target.h) in f32, to 1e-5.
  */
 #include <check.h>
 #include <stdarg.h>
@@ -16,6 +16,7 @@
 
 #include "support/checkpoint.h"
 #include "support/suite.h"
+#include "support/target.h"
 #include "support/work.h"
 #include "training.h"
 
@@ -89,14 +90,15 @@ static int64_t label(int i) {
 static void train_with(Training *t, const char *launcher, const char *flags, const char *options) {
   int code = work_run(text, sizeof text,
                       "%s p.dtm %s -o p && %s ./p --threads=1 --log=json --deadline=20 %s",
-                      getenv("DTMC"), flags, launcher, options);
+                      training_dtmc(flags), flags, launcher, options);
   training_read(t, text);
   ck_assert_msg(code == 0 && t->n == 2 * STEPS, "%s %s: exit %d, %d numbers\n%s", launcher, flags,
                 code, t->n, text);
 }
 
 __attribute__((format(printf, 2, 3))) static void train(Training *t, const char *format, ...) {
-  char flags[512] = "--widen ";
+  char flags[512];
+  snprintf(flags, sizeof flags, "%s ", training_widened());
   va_list args;
   va_start(args, format);
   vsnprintf(flags + strlen(flags), sizeof flags - strlen(flags), format, args);
@@ -105,7 +107,7 @@ __attribute__((format(printf, 2, 3))) static void train(Training *t, const char 
 }
 
 static void equal(const Training *got, const Training *want, const char *what) {
-  training_compare(got, want, 1e-10, what);
+  training_compare(got, want, training_bound(), what);
 }
 
 /* What one rank does that takes 840 rows as a whole. */
@@ -330,15 +332,15 @@ int main(void) {
   tcase_add_test(t, one_rank_learns);
   tcase_add_loop_test(t, every_schedule, 0, 16);
   tcase_add_loop_test(t, stages_with_ranks, 0, (int)(sizeof others / sizeof *others));
-  tcase_add_test(t, nothing_moves_again);
+  if (!target_gpus()) tcase_add_test(t, nothing_moves_again);
   tcase_add_test(t, accumulated_batches);
   tcase_add_test(t, single_rows);
   tcase_add_test(t, lookups_again);
-  tcase_add_test(t, one_part_on_one_mesh);
+  if (!target_gpus()) tcase_add_test(t, one_part_on_one_mesh);
   TCase *r = tcase_create("runs");
   tcase_set_timeout(r, 240);
   tcase_add_unchecked_fixture(r, compute_whole, NULL);
-  tcase_add_test(r, stages_over_mpi);
+  if (!target_gpus()) tcase_add_test(r, stages_over_mpi);
   tcase_add_loop_test(r, half_precision, 0, sizeof halves / sizeof *halves);
   tcase_add_test(r, a_run_goes_on);
   tcase_add_test(r, an_interrupted_run_saves);

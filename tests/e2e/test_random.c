@@ -9,8 +9,9 @@
  *     DTMC=bin/dtmc e2e_test_random SEED FROM COUNT
  *     e2e_test_random print SEED NUMBER                 the text of one
  *
- * VERBOSE in the environment also shows what is rejected; RANDOM_FLAGS is given to dtmc for all
- * runs on meshes: "--target=cuda:compute_80" compares GPUs with the processor. */
+ * VERBOSE in the environment also shows what is rejected. Where GPUSIM_TARGET names the simulator
+ * meshes are of GPUs (support/target.h), one rank is not; what is said of threads and gradients is
+ * not asked again. */
 #include <check.h>
 #include <jansson.h>
 #include <math.h>
@@ -23,8 +24,17 @@
 
 #include "random_program.h"
 #include "support/suite.h"
+#include "support/target.h"
 
-enum { PROGRAMS = 6, STEPS = 4, MESHES = 3, ROWS = 30, MAX_NAME = 256, SECONDS = 60 };
+enum {
+  PROGRAMS = 6,
+  GPU_PROGRAMS = 4,
+  STEPS = 4,
+  MESHES = 3,
+  ROWS = 30,
+  MAX_NAME = 256,
+  SECONDS = 60
+};
 
 /* What one run leaves behind. */
 typedef struct Outcome {
@@ -128,10 +138,11 @@ static void outcome_free(Outcome *o) {
 static Outcome train(const Trial *t, const char *source, const char *flags, int threads,
                      int steps) {
   Outcome o = {0};
+  const char *dtmc = target_dtmc(flags ? strstr(flags, "--mesh") : NULL);
   char command[2048], path[128];
   if (flags) {
     snprintf(command, sizeof command, "cd %s && timeout %d %s %s --widen --verify %s -o train 2>&1",
-             t->dir, SECONDS, getenv("DTMC"), source, flags);
+             t->dir, SECONDS, dtmc, source, flags);
     o.code = run(&o, command);
     if (o.code) return o;
   }
@@ -140,7 +151,9 @@ static Outcome train(const Trial *t, const char *source, const char *flags, int 
            "cd %s && rm -f *.safetensors && timeout %d ./train --threads=%d --log=json --steps=%d "
            "2>&1",
            t->dir, SECONDS, threads, steps);
+  target_before(command);
   o.code = run(&o, command);
+  if (target_complains()) o.code = 1;
   snprintf(path, sizeof path, "%s/out.safetensors", t->dir);
   read_parameters(&o, path);
   return o;
@@ -319,24 +332,25 @@ static void try_program(uint64_t seed, uint64_t number, const char *work, Tally 
     bool nan = strstr(base.output, "not finite") || (base.code == 0 && base.nlosses == STEPS);
     if (!nan) fault(&t, "does not train on one rank", "one rank", base.output);
   } else {
-    Outcome o = train(&t, "random.dtm", NULL, 2, STEPS);
-    expect(&t, &base, &o, 0, "two threads");
-    outcome_free(&o);
-    if (number % 3 == 0) {
+    Outcome o;
+    if (!target_gpus()) {
+      o = train(&t, "random.dtm", NULL, 2, STEPS);
+      expect(&t, &base, &o, 0, "two threads");
+      outcome_free(&o);
+    }
+    if (number % 3 == 0 && !target_gpus()) {
       o = train(&t, "random.dtm", "--no-fuse", 1, STEPS);
       expect(&t, &base, &o, 1e-9, "--no-fuse");
       outcome_free(&o);
     }
     uint64_t state = seed * 31 + number;
-    const char *more = getenv("RANDOM_FLAGS");
     for (int m = 0; m < MESHES; m++) {
       char mesh[64], flags[256];
       draw_mesh(&t, &state, mesh, sizeof mesh);
-      snprintf(flags, sizeof flags, "%s --mesh %s%s", more ? more : "", mesh,
-               m == 2 && number % 3 ? " --no-fuse" : "");
+      snprintf(flags, sizeof flags, "--mesh %s%s", mesh, m == 2 && number % 3 ? " --no-fuse" : "");
       Outcome first = train(&t, "random.dtm", flags, 1, STEPS);
       expect(&t, &base, &first, 1e-9, flags);
-      if (m == 0 && first.code == 0) {
+      if (m == 0 && first.code == 0 && !target_gpus()) {
         o = train(&t, "random.dtm", NULL, 2, STEPS);
         expect(&t, &first, &o, 0, flags);
         outcome_free(&o);
@@ -344,14 +358,14 @@ static void try_program(uint64_t seed, uint64_t number, const char *work, Tally 
           outcome_free(&first);
           continue;
         }
-        snprintf(flags, sizeof flags, "%s --mesh %s --no-reuse", more ? more : "", mesh);
+        snprintf(flags, sizeof flags, "--mesh %s --no-reuse", mesh);
         o = train(&t, "random.dtm", flags, 1, STEPS);
         expect(&t, &first, &o, 0, flags);
         outcome_free(&o);
       }
       outcome_free(&first);
     }
-    if (number % 2 == 0) check_gradient(&t);
+    if (number % 2 == 0 && !target_gpus()) check_gradient(&t);
   }
   outcome_free(&base);
   arena_free(&arena);
@@ -363,22 +377,20 @@ static void report(const Tally *t) {
   fflush(stdout);
 }
 
+static char work[] = "/tmp/dtm-random-XXXXXX";
+
 static Tally try_programs(uint64_t seed, uint64_t from, uint64_t count) {
   Tally tally = {0};
-  char work[] = "/tmp/dtm-random-XXXXXX", clean[64];
-  must(mkdtemp(work) != NULL, "mkdtemp");
   for (uint64_t i = 0; i < count; i++) {
     try_program(seed, from + i, work, &tally);
     if (i % 10 == 9) report(&tally);
   }
-  snprintf(clean, sizeof clean, "rm -rf %s", work);
-  must(system(clean) == 0, clean);
   report(&tally);
   return tally;
 }
 
 START_TEST(programs_agree) {
-  Tally tally = try_programs(1, 0, PROGRAMS);
+  Tally tally = try_programs(1, 0, target_gpus() ? GPU_PROGRAMS : PROGRAMS);
   ck_assert_int_eq(tally.faults, 0);
   ck_assert_int_eq(tally.unusable, 0);
   ck_assert_int_le(tally.rejected, tally.runs / 3);
@@ -400,14 +412,22 @@ int main(int argc, char **argv) {
     fprintf(stderr, "DTMC must name the compiler\n");
     return 2;
   }
-  if (argc == 4)
-    return try_programs(strtoull(argv[1], NULL, 10), strtoull(argv[2], NULL, 10),
-                        strtoull(argv[3], NULL, 10))
-               .faults > 0;
-  Suite *s = suite_create("random");
-  TCase *c = tcase_create("programs");
-  tcase_set_timeout(c, 600);
-  tcase_add_test(c, programs_agree);
-  suite_add_tcase(s, c);
-  return suite_run(s);
+  char clean[64];
+  int failed;
+  must(mkdtemp(work) && target_begin(work), "mkdtemp");
+  if (argc == 4) {
+    failed = try_programs(strtoull(argv[1], NULL, 10), strtoull(argv[2], NULL, 10),
+                          strtoull(argv[3], NULL, 10))
+                 .faults > 0;
+  } else {
+    Suite *s = suite_create("random");
+    TCase *c = tcase_create("programs");
+    tcase_set_timeout(c, 600);
+    tcase_add_test(c, programs_agree);
+    suite_add_tcase(s, c);
+    failed = suite_run(s);
+  }
+  snprintf(clean, sizeof clean, "rm -rf %s", work);
+  must(system(clean) == 0, clean);
+  return failed;
 }

@@ -3,9 +3,10 @@
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
 #include "support/log.h"
+#include "support/target.h"
 #include "support/work.h"
 
 void training_write_npy(const char *name, int rows, int width, int64_t (*value)(int i)) {
@@ -19,11 +20,26 @@ void training_write_npy(const char *name, int rows, int width, int64_t (*value)(
   fclose(f);
 }
 
+const char *training_dtmc(const char *options) {
+  return target_dtmc(strstr(options, "--mesh"));
+}
+
+const char *training_widened(void) {
+  return target_gpus() ? "" : "--widen";
+}
+
+double training_bound(void) {
+  return target_gpus() ? 1e-5 : 1e-10;
+}
+
 int training_losses(const char *program, const char *options, const char *run, double *loss,
                     int most) {
   static char text[1 << 18];
-  int code = work_run(text, sizeof text, "%s %s %s -o run && ./run --threads=1 --log=json %s",
-                      getenv("DTMC"), program, options, run);
+  char steps[32] = "";
+  if (target_steps(most) < most && !strstr(run, "--steps"))
+    snprintf(steps, sizeof steps, "--steps=%d", target_steps(most));
+  int code = work_run(text, sizeof text, "%s %s %s -o run && ./run --threads=1 --log=json %s %s",
+                      training_dtmc(options), program, options, run, steps);
   ck_assert_msg(code == 0, "%s, %s: exit %d\n%s", options, run, code, text);
   return log_steps(text, "loss", loss, most);
 }

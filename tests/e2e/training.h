@@ -15,8 +15,15 @@ typedef struct Training {
 /* A file i64[rows, width] of value(0), value(1), ... */
 void training_write_npy(const char *name, int rows, int width, int64_t (*value)(int i));
 
+/* The compiler for these options: without a mesh the program is what others are compared with, and
+ * runs on this machine (support/target.h). */
+const char *training_dtmc(const char *options);
+/* How programs are compared that may be compiled for f64: on GPUs in f32, as they run there. */
+const char *training_widened(void);
+double training_bound(void);
+
 /* Compiles `program`, a file of the folder, with these options and runs it with those of `run`: the
- * losses of its steps, `most` at most; their number. */
+ * losses of its steps, `most` at most (the first of them on GPUs); their number. */
 int training_losses(const char *program, const char *options, const char *run, double *loss,
                     int most);
 

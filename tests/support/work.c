@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "support/target.h"
+
 static char folder[] = "/tmp/dtm-test-XXXXXX";
 static char root[512];
 
@@ -37,7 +39,7 @@ bool work_begin(void) {
     fprintf(stderr, "a test runs in the folder that holds it\n");
     return false;
   }
-  if (mkdtemp(folder)) return true;
+  if (mkdtemp(folder)) return target_begin(folder);
   perror(folder);
   return false;
 }
@@ -98,6 +100,7 @@ int work_run(char *out, size_t size, const char *format, ...) {
   FILE *p = NULL;
   if (n < (int)sizeof command - 16) {
     snprintf(command + n, sizeof command - (size_t)n, "; } 2>&1");
+    target_before(command);
     p = popen(command, "r");
   }
   if (!p) {
@@ -108,5 +111,6 @@ int work_run(char *out, size_t size, const char *format, ...) {
   out[fread(out, 1, size - 1, p)] = 0;
   while (fread(rest, 1, sizeof rest, p) > 0) continue;
   int status = pclose(p);
+  if (target_complains()) ck_abort_msg("%s\n%s", command, out);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* Makes the folder; false, after a message, when that or $DTMC fails, or when the test does not run
- * in a folder below tests/. */
+/* Makes the folder and decides where programs run (target.h); false, after a message, when that or
+ * $DTMC fails, or when the test does not run in a folder below tests/. */
 bool work_begin(void);
 /* Removes it with all that is in it. */
 bool work_end(void);
@@ -27,7 +27,8 @@ void work_write(const char *name, const char *text);
 FILE *work_npy(const char *name, const char *descr, const char *shape);
 
 /* Runs a shell command in the folder. What it prints, errors too, goes to `out` (cut off at
- * `size`); the result is its exit code, 128 + n for signal n. Also for use outside of tests. */
+ * `size`); the result is its exit code, 128 + n for signal n. Also for use outside of tests. What
+ * simulated GPUs report fails the test. */
 int work_run(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif
