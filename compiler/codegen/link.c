@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/str.h"
 
 /* Libraries the runtime is made of, behind it on the command line. */
@@ -98,18 +99,6 @@ static const char *find_runtime(Arena *arena, const char *dir, const char **erro
   return NULL;
 }
 
-static bool write_all(int fd, const void *data, size_t size) {
-  const char *p = data;
-  while (size) {
-    ssize_t n = write(fd, p, size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    p += n;
-    size -= (size_t)n;
-  }
-  return true;
-}
-
 /* Runs argv; its output (the first bytes) goes to `text`. The exit status, or -1. */
 static int run_captured(Arena *arena, char *const *argv, const char **text) {
   int pipes[2];
@@ -177,7 +166,7 @@ static bool run_link(Arena *arena, const char *const *driver, uint32_t ndriver, 
 static bool write_object(Arena *arena, const CodegenPiece *piece, const char *path,
                          const char **error) {
   int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
-  bool ok = fd >= 0 && write_all(fd, piece->bytes, piece->size);
+  bool ok = fd >= 0 && file_write_all(fd, piece->bytes, piece->size);
   int wrong = errno;
   if (fd >= 0 && close(fd) && ok) {
     ok = false;

@@ -17,6 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 typedef struct NvrtcUnit NvrtcUnit; /* nvrtcProgram is a pointer to it */
 
 /* X(entry, parameters): the declarations are ours, the library's header is not needed. */
@@ -195,18 +197,6 @@ typedef struct Made {
   uint64_t ptx_size, cubin_size, log_size;
 } Made;
 
-static bool write_all(int fd, const void *data, size_t size) {
-  const char *p = data;
-  while (size) {
-    ssize_t n = write(fd, p, size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    p += n;
-    size -= (size_t)n;
-  }
-  return true;
-}
-
 static bool compile_one(const Nvrtc *n, Arena *arena, const NvrtcJob *job, uint32_t number,
                         int fd) {
   NvrtcUnit *unit = NULL;
@@ -234,8 +224,8 @@ static bool compile_one(const Nvrtc *n, Arena *arena, const NvrtcJob *job, uint3
   made.ptx_size = ptx;
   made.cubin_size = cubin;
   made.log_size = log;
-  return write_all(fd, &made, sizeof made) && write_all(fd, ptx_bytes, ptx) &&
-         write_all(fd, cubin_bytes, cubin) && write_all(fd, log_bytes, log);
+  return file_write_all(fd, &made, sizeof made) && file_write_all(fd, ptx_bytes, ptx) &&
+         file_write_all(fd, cubin_bytes, cubin) && file_write_all(fd, log_bytes, log);
 }
 
 /* --- the children ---- */
@@ -273,30 +263,18 @@ static const char *failure(Arena *arena, const Nvrtc *n, const NvrtcJob *job, co
                       job->binary ? "sm" : "compute", job->arch, log);
 }
 
-static bool read_all(int fd, void *to, size_t size) {
-  char *p = to;
-  while (size) {
-    ssize_t n = read(fd, p, size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    p += n;
-    size -= (size_t)n;
-  }
-  return true;
-}
-
 /* What one child left. The failure with the least number is the one reported: it does not depend on
  * who was first. */
 static void collect(Pool *p, uint32_t worker, bool *have, uint32_t *worst, const char **error) {
   Made made;
   if (lseek(p->fd[worker], 0, SEEK_SET)) return;
-  while (read_all(p->fd[worker], &made, sizeof made)) {
+  while (file_read_all(p->fd[worker], &made, sizeof made)) {
     char *ptx = arena_alloc(p->arena, made.ptx_size + 1);
     char *cubin = arena_alloc(p->arena, made.cubin_size + 1);
     char *log = arena_alloc(p->arena, made.log_size + 1);
-    if (!read_all(p->fd[worker], ptx, made.ptx_size) ||
-        !read_all(p->fd[worker], cubin, made.cubin_size) ||
-        !read_all(p->fd[worker], log, made.log_size))
+    if (!file_read_all(p->fd[worker], ptx, made.ptx_size) ||
+        !file_read_all(p->fd[worker], cubin, made.cubin_size) ||
+        !file_read_all(p->fd[worker], log, made.log_size))
       return; /* it ended while it wrote */
     NvrtcJob *job = &p->jobs[made.job];
     have[made.job] = true;
