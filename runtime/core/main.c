@@ -132,15 +132,22 @@ static int run_rank(Run *r, RtTrace *trace) {
   return status;
 }
 
+/* What dtmc put beside the code is not as it was: a copy that broke off, a disk. The code itself
+ * cannot be looked at by itself. */
+static int fail_damaged(const char *program, const char *wrong) {
+  return dtm_rt_fail(NULL, RT_BAD_DATA, "%s is damaged (%s): compile it again", program, wrong);
+}
+
 int main(int argc, char **argv) {
   abi_hold_standard_files();
   Image image;
+  const char *program = argc > 0 ? argv[0] : "this program";
   const char *wrong = abi_image_open(dtm_image, dtm_image_size, &image);
-  if (wrong) return dtm_rt_fail(NULL, RT_INTERNAL, "%s", wrong);
+  if (wrong) return fail_damaged(program, wrong);
   AbiCuda cuda;
   char mesh[256] = "", chips[256] = "";
   wrong = dtm_cuda_size ? abi_cuda_open(dtm_cuda, dtm_cuda_size, &cuda) : NULL;
-  if (wrong) return dtm_rt_fail(NULL, RT_INTERNAL, "%s", wrong);
+  if (wrong) return fail_damaged(program, wrong);
   if (dtm_cuda_size) abi_cuda_list(&cuda, 0, chips, sizeof chips);
   RtDataDecl *decls = calloc(image.source_count + 1, sizeof *decls);
   if (!decls) return dtm_rt_fail(NULL, RT_DEVICE, "out of memory");

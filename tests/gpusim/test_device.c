@@ -2,10 +2,12 @@
  * processor, step by step; checkpoints that go from one to the other; what a step calls of the
  * driver; and what is said where it cannot run. */
 #include <check.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/abi/cuda.h"
 #include "support/checkpoint.h"
 #include "support/log.h"
 #include "support/suite.h"
@@ -420,6 +422,48 @@ START_TEST(kernel_that_writes_elsewhere) {
 }
 END_TEST
 
+static FILE *open_in_folder(const char *name, const char *mode) {
+  char path[512];
+  snprintf(path, sizeof path, "%s/%s", work_folder(), name);
+  return fopen(path, mode);
+}
+
+/* Changes a byte of ./gpu, `at` bytes behind the 8 of `magic` and the 4 of `version`, as ./broken;
+ * from the end of what is there where `from_end`. */
+static void damage(uint64_t magic, uint32_t version, size_t at, bool from_end) {
+  enum { MOST = 64 << 20 };
+  unsigned char *file = malloc(MOST);
+  unsigned char head[12];
+  memcpy(head, &magic, sizeof magic);
+  memcpy(head + 8, &version, sizeof version);
+  FILE *f = open_in_folder("gpu", "rb");
+  size_t n = f && file ? fread(file, 1, MOST, f) : 0;
+  if (f) fclose(f);
+  ck_assert(n > 0 && n < MOST);
+  unsigned char *found = memmem(file, n, head, sizeof head);
+  ck_assert(found != NULL && !memmem(found + 1, n - (size_t)(found + 1 - file), head, sizeof head));
+  uint64_t size;
+  memcpy(&size, found + offsetof(AbiCudaHeader, size), sizeof size);
+  found[from_end ? size - at : at] ^= 0x10;
+  f = open_in_folder("broken", "wb");
+  ck_assert(f && fwrite(file, 1, n, f) == n && fclose(f) == 0);
+  free(file);
+  ck_assert_int_eq(work_run(out, OUT, "chmod +x broken"), 0);
+}
+
+/* Not a fault of dtmc's: a copy that broke off, a disk. */
+START_TEST(damaged_program) {
+  damage(ABI_MAGIC, ABI_VERSION, offsetof(AbiHeader, size), false);
+  refuses(RUN(out, "", "./broken --steps 1"), 1, "broken is damaged (");
+  damage(ABI_CUDA_MAGIC, ABI_CUDA_VERSION, offsetof(AbiCudaHeader, size), false);
+  refuses(RUN(out, "", "./broken --steps 1"), 1, "broken is damaged (");
+  damage(ABI_CUDA_MAGIC, ABI_CUDA_VERSION, 100, true);
+  int status = RUN(out, "", "./broken --steps 1");
+  says(out, "the code for GPUs cannot be unpacked: this program is damaged");
+  ck_assert_int_eq(status, 1);
+}
+END_TEST
+
 START_TEST(loss_that_is_not_finite) {
   compile("model.dtm", "-D lr=1e30", "cpu_bad");
   compile("model.dtm", GPU " -D lr=1e30", "gpu_bad");
@@ -463,6 +507,7 @@ static int run(void) {
   tcase_add_test(faults, no_code_for_the_chip);
   tcase_add_test(faults, too_little_memory);
   tcase_add_test(faults, kernel_that_writes_elsewhere);
+  tcase_add_test(faults, damaged_program);
   tcase_add_test(faults, loss_that_is_not_finite);
   tcase_add_test(faults, index_out_of_range);
   suite_add_tcase(suite, faults);

@@ -26,9 +26,8 @@ static int find_functions(CudaDevice *d, State *s) {
   for (uint32_t i = 0; i < s->plan.nlaunches; i++) {
     char name[96];
     snprintf(name, sizeof name, "%s%s", s->plan.launch[i].kernel, instance.suffix);
-    s->function[i] = dtm_cuda_function(d, name);
-    if (!s->function[i]) return RT_INTERNAL;
-    int status = allow_shared(d, s->function[i], s->plan.launch[i].shared);
+    int status = dtm_cuda_function(d, name, &s->function[i]);
+    if (!status) status = allow_shared(d, s->function[i], s->plan.launch[i].shared);
     if (status) return status;
   }
   return 0;

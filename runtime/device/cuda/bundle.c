@@ -130,8 +130,8 @@ static int add_items(CudaDevice *d, const Member *members, uint32_t n, uint32_t 
       if (members[i].item == k) item->action = members[i].action, count++;
     uint32_t code = dtm_cuda_action(d, item->action)->code;
     if (count < 2 || !(d->code.functions[code].flags & ABI_CUDA_MANY)) continue;
-    item->many = dtm_cuda_kernel_many(d, code);
-    int status = item->many ? add_table(d, members, n, k, item) : RT_INTERNAL;
+    int status = dtm_cuda_kernel_many(d, code, &item->many);
+    if (!status) status = add_table(d, members, n, k, item);
     if (status) return status;
   }
   return 0;

@@ -29,8 +29,7 @@ static int find_entry(CudaDevice *d, const char *entry, CUfunction *function) {
   char name[96];
   const AbiCudaInstance i = abi_cuda_move_instance();
   snprintf(name, sizeof name, "%s%s", entry, i.suffix);
-  *function = dtm_cuda_function(d, name);
-  return *function ? 0 : RT_DEVICE;
+  return dtm_cuda_function(d, name, function);
 }
 
 int dtm_cuda_comm_add(CudaDevice *d, const CudaMovePlan *plan, uint32_t *first) {

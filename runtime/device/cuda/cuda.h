@@ -84,8 +84,8 @@ static inline const AbiAction *dtm_cuda_action(const CudaDevice *d, uint32_t act
 }
 
 /* --- kernels.c: code of the blob */
-/* A function of the blob, its module loaded; NULL with the failure printed. */
-CUfunction dtm_cuda_function(CudaDevice *d, const char *name);
+/* A function of the blob, its module loaded. 0 or the code to exit with, the function NULL. */
+int dtm_cuda_function(CudaDevice *d, const char *name, CUfunction *function);
 /* Blocks of `block` threads in a grid of one dim; grid 0 is nothing. `params`: addresses of the
  * arguments. 0 or the code to exit with. */
 int dtm_cuda_launch(CudaDevice *d, CUstream stream, CUfunction function, unsigned grid,

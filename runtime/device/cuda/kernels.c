@@ -67,15 +67,19 @@ static int load_failed(CudaDevice *d, CUresult error, const AbiCudaImage *image,
       d->name, d->capability, text, log[0] ? "\n  " : "", log, remedy);
 }
 
-/* The code, one malloc; NULL when memory is short or the blob is damaged. */
-static void *unpack(const AbiCuda *cuda, const AbiCudaImage *image) {
-  const unsigned char *bytes = (const unsigned char *)cuda->header + image->offset;
+/* The code, one malloc. 0 or the code to exit with. */
+static int unpack(CudaDevice *d, const AbiCudaImage *image, void **code) {
+  const unsigned char *bytes = (const unsigned char *)d->code.header + image->offset;
   uLongf size = image->size;
-  void *code = malloc(size + 1);
-  if (code && uncompress(code, &size, bytes, image->bytes) == Z_OK && size == image->size)
-    return code;
-  free(code);
-  return NULL;
+  *code = malloc(size + 1);
+  int status = *code ? uncompress(*code, &size, bytes, image->bytes) : Z_MEM_ERROR;
+  if (status == Z_OK && size == image->size) return 0;
+  free(*code);
+  *code = NULL;
+  if (status == Z_MEM_ERROR) return dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
+  return dtm_rt_fail(
+      d->base.comm, RT_BAD_DATA,
+      "the code for GPUs cannot be unpacked: this program is damaged, compile it again");
 }
 
 static int load_module(CudaDevice *d, uint32_t module) {
@@ -85,48 +89,47 @@ static int load_module(CudaDevice *d, uint32_t module) {
   if (!image) return no_code(d, module);
   char log[LOG] = "";
   CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
-  void *values[] = {log, (void *)(uintptr_t)LOG};
-  void *code = unpack(&d->code, image);
-  if (!code)
-    return dtm_rt_fail(d->base.comm, RT_DEVICE,
-                       "the code for GPUs cannot be unpacked: memory is "
-                       "short, or this file is damaged");
+  void *values[] = {log, (void *)(uintptr_t)LOG}, *code;
+  int status = unpack(d, image, &code);
+  if (status) return status;
   CUresult error = d->cu->module_load(&d->modules[module], code, 2, options, values);
   free(code);
   log[LOG - 1] = 0;
   return error ? load_failed(d, error, image, log) : 0;
 }
 
-/* Function number `f` of the blob. */
-static CUfunction function_at(CudaDevice *d, uint32_t f) {
-  const AbiCudaFunction *record = &d->code.functions[f];
-  const char *name = d->code.strings + record->entry;
-  if (d->functions[f]) return d->functions[f];
-  if (load_module(d, record->module)) return NULL;
-  CUresult error = d->cu->module_function(&d->functions[f], d->modules[record->module], name);
-  if (!error) return d->functions[f];
-  d->functions[f] = NULL;
-  dtm_rt_fail(d->base.comm, RT_INTERNAL, "the code for GPUs has no function %s", name);
-  return NULL;
+/* An entry of a module. */
+static int find_entry(CudaDevice *d, uint32_t module, const char *name, CUfunction *function) {
+  int status = load_module(d, module);
+  if (status || !d->cu->module_function(function, d->modules[module], name)) return status;
+  *function = NULL;
+  return dtm_rt_fail(d->base.comm, RT_INTERNAL, "the code for GPUs has no function %s", name);
 }
 
-CUfunction dtm_cuda_kernel_many(CudaDevice *d, uint32_t code) {
+/* Function number `f` of the blob. */
+static int function_at(CudaDevice *d, uint32_t f, CUfunction *function) {
+  const AbiCudaFunction *record = &d->code.functions[f];
+  int status = 0;
+  if (!d->functions[f])
+    status = find_entry(d, record->module, d->code.strings + record->entry, &d->functions[f]);
+  *function = d->functions[f];
+  return status;
+}
+
+int dtm_cuda_kernel_many(CudaDevice *d, uint32_t code, CUfunction *function) {
   enum { NAME = 512 };
   const AbiCudaFunction *record = &d->code.functions[code];
   char name[NAME];
-  CUfunction function = NULL;
   snprintf(name, sizeof name, "%s_many", d->code.strings + record->entry);
-  if (load_module(d, record->module)) return NULL;
-  if (!d->cu->module_function(&function, d->modules[record->module], name)) return function;
-  dtm_rt_fail(d->base.comm, RT_INTERNAL, "the code for GPUs has no function %s", name);
-  return NULL;
+  return find_entry(d, record->module, name, function);
 }
 
-CUfunction dtm_cuda_function(CudaDevice *d, const char *name) {
+int dtm_cuda_function(CudaDevice *d, const char *name, CUfunction *function) {
   for (uint32_t f = 0; f < d->code.header->nfunctions; f++)
-    if (strcmp(d->code.strings + d->code.functions[f].name, name) == 0) return function_at(d, f);
-  dtm_rt_fail(d->base.comm, RT_INTERNAL, "the code for GPUs has no function %s", name);
-  return NULL;
+    if (strcmp(d->code.strings + d->code.functions[f].name, name) == 0)
+      return function_at(d, f, function);
+  *function = NULL;
+  return dtm_rt_fail(d->base.comm, RT_INTERNAL, "the code for GPUs has no function %s", name);
 }
 
 int dtm_cuda_launch(CudaDevice *d, CUstream stream, CUfunction function, unsigned grid,
@@ -154,8 +157,8 @@ int dtm_cuda_kernel_prepare(CudaDevice *d, uint32_t action, void **state) {
   if (k) k->params = calloc(n + 2, sizeof *k->params);
   if (k) k->words = calloc(n + 1, sizeof *k->words);
   if (!k || !k->params || !k->words) return dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
-  k->function = function_at(d, a->code);
-  if (!k->function) return RT_DEVICE;
+  int status = function_at(d, a->code, &k->function);
+  if (status) return status;
   k->launch = abi_cuda_launch(f, ints, ints[-2]);
   k->nbuffers = f->nbuffers;
   k->nints = f->nints;

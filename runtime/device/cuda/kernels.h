@@ -14,7 +14,7 @@ typedef struct CudaKernel {
   void **params;   /* addresses of the arguments, of tasks and group too */
 } CudaKernel;
 
-/* The entry NAME_many of a kernel that has one (ABI_CUDA_MANY); NULL with the failure printed. */
-CUfunction dtm_cuda_kernel_many(CudaDevice *d, uint32_t code);
+/* The entry NAME_many of a kernel that has one (ABI_CUDA_MANY). 0 or the code to exit with. */
+int dtm_cuda_kernel_many(CudaDevice *d, uint32_t code, CUfunction *function);
 
 #endif

@@ -42,8 +42,8 @@ int dtm_cuda_kernels(CudaDevice *d, const CudaCall *c, uint32_t instance, const 
   for (; n > instance && *names; names++, kernels++) {
     char name[96];
     snprintf(name, sizeof name, "%s%s", *names, instances[instance].suffix);
-    *kernels = dtm_cuda_function(d, name);
-    if (!*kernels) return RT_DEVICE;
+    int status = dtm_cuda_function(d, name, kernels);
+    if (status) return status;
   }
   return 0;
 }

@@ -351,8 +351,8 @@ static int prepare_kernels(CudaDevice *d, uint32_t action, Product *p) {
   if (!n) return dtm_rt_fail(d->base.comm, RT_INTERNAL, "products have no code");
   CUfunction *f = p->library ? &p->finish_kernel : &p->multiply_kernel;
   snprintf(name, sizeof name, "%s%s", p->library ? "matmul_finish" : "matmul", instances[0].suffix);
-  *f = dtm_cuda_function(d, name);
-  if (!*f) return RT_DEVICE;
+  int status = dtm_cuda_function(d, name, f);
+  if (status) return status;
   p->dims = (struct MatmulDims){.m = s->m,
                                 .n = s->n,
                                 .k = s->k,

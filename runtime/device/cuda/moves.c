@@ -35,8 +35,8 @@ static int find_fold(CudaDevice *d, Move *m) {
     char name[96];
     const AbiCudaInstance f = abi_cuda_fold_instance(m->plan.steps[i].dtype);
     snprintf(name, sizeof name, "fold%s", f.suffix);
-    m->fold = dtm_cuda_function(d, name);
-    if (!m->fold) return RT_DEVICE;
+    int status = dtm_cuda_function(d, name, &m->fold);
+    if (status) return status;
   }
   return 0;
 }
