@@ -25,7 +25,7 @@ static inline RefTensor bench_read(void *user, uint32_t var, const TensorType *t
 
 /* Lowers and fuses; kernels go to `set`. */
 static inline BenchRun bench_prepare(Bench *b, KernelSet *set, bool enabled,
-                                     const FuseGrain *grain) {
+                                     const FuseTarget *target) {
   BenchRun r = {.b = b};
   const char *error;
   r.local = spmd_lower(b->arena, b->g, plan_cache_new(b->arena), &error);
@@ -38,7 +38,7 @@ static inline BenchRun bench_prepare(Bench *b, KernelSet *set, bool enabled,
   RefIO io = {.user = b, .read = bench_read};
   bool disagree = false;
   r.want = ref_eval_mesh(ctx, b->arena, r.local, &io, &disagree);
-  FuseOptions options = {.enabled = enabled, .grain = grain};
+  FuseOptions options = {.enabled = enabled, .target = target};
   r.p = fuse_run(b->arena, r.local, set, &options);
   const char *fault = fuse_verify(b->arena, r.p);
   if (fault) {

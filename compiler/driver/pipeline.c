@@ -57,7 +57,7 @@ static bool run_pipeline(Compilation *c) {
 static bool run_fuse(Compilation *c) {
   const Program *p = c->program;
   FuseOptions options = {.enabled = !option_given(&c->session->options, OPT_NO_FUSE),
-                         .grain = c->for_cuda ? &fuse_grain_cuda : NULL};
+                         .target = c->for_cuda ? &fuse_target_cuda : NULL};
   for (int b = 0; b < BLOCK_COUNT; b++)
     if (p->block[b].graph)
       c->fused[b] = fuse_run(&c->session->arena, p->block[b].graph, &c->kernels, &options);

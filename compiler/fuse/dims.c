@@ -31,14 +31,17 @@ static bool moves_along(const KAccess *a, uint32_t dims) {
 }
 
 /* Accesses through memory that move by one element along the dim. What varies along none of the
- * inner dims is read and written once per row and does not count. */
+ * inner dims is read and written once per row, what varies along none of the others stays in a
+ * cache: these do not count. */
 static int unit_accesses(const Lower *l, uint32_t dim) {
+  uint32_t kept = ((1u << l->k->ndims) - 1) & ~l->k->inner;
   int n = 0;
   for (uint32_t i = 0; i < l->b.instrs.len; i++) {
     const KInstr *in = &l->b.instrs.data[i];
     if (!addresses(in) || in->kind == K_INDEX || in->kind == K_RANDOM) continue;
     bool turned = in->kind == K_LOAD && in->a;
     if (l->k->inner && !turned && !moves_along(&in->access, l->k->inner)) continue;
+    if (l->k->inner && kept && !turned && !moves_along(&in->access, kept)) continue;
     if (in->access.stride[dim] == KINT_ONE) n += in->kind == K_LOAD ? 1 : 2;
   }
   return n;
@@ -132,7 +135,7 @@ static void sort_places(DimPlace *p, uint32_t n) {
 
 /* The piece of the vector dim one task takes. */
 static uint32_t block_of(const Lower *l, const DimPlace *vec, uint32_t n) {
-  if (n == 1) return l->f->grain->vec_block;
+  if (n == 1) return l->f->target->vec_block;
   for (uint32_t i = 0; i < l->b.instrs.len; i++) {
     const KInstr *in = &l->b.instrs.data[i];
     bool memory = in->kind == K_LOAD || in->kind == K_STORE;
@@ -170,7 +173,7 @@ Kernel *fuse_place_dims(Lower *l) {
   sort_places(p, n);
   l->b.vec_block = pure_map && n && p[n - 1].role == KDIM_VEC ? block_of(l, &p[n - 1], n) : 0;
   if (l->b.lanes) l->b.vec_block = KERNEL_STRIP;
-  if (l->blocks) l->b.vec_block = l->f->grain->vec_block;
+  if (l->blocks) l->b.vec_block = l->f->target->vec_block;
 
   uint32_t count = 0, most = l->ints.len + DTM_MAX_DIMS + 2;
   SymId *ints = ARENA_ARRAY(l->f->arena, SymId, most);

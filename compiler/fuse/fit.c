@@ -65,7 +65,7 @@ static bool guess_dims(Fuser *f, NodeId id, const KGroup *k, DimMap *m) {
 }
 
 bool fuse_is_long(const Fuser *f, const KGroup *k) {
-  return k->ndims == 1 && k->max_extent[0] > f->grain->vec_block;
+  return k->ndims == 1 && k->max_extent[0] > f->target->vec_block;
 }
 
 /* Fits the dims a reduction reduces (as domain bits) into inner and rows. With `lanes` it is a

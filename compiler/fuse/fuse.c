@@ -167,10 +167,16 @@ static void order_groups(Fuser *f) {
       if (part_of(f, &o.made.data[i]) == part) place_group(&o, i);
 }
 
-const FuseGrain fuse_grain_cpu = {.vec_block = 16384, .chunk_bytes = 256 << 10, .chunks_most = 64};
+const FuseTarget fuse_target_cpu = {.vec_block = 16384,
+                                    .chunk_bytes = 256 << 10,
+                                    .chunks_most = 64,
+                                    .arithmetic = 1,
+                                    .spills = true};
 /* A block of 256 threads takes two or more 16-byte words each; a reduction over rows keeps hundreds
- * of blocks busy. */
-const FuseGrain fuse_grain_cuda = {.vec_block = 4096, .chunk_bytes = 64 << 10, .chunks_most = 512};
+ * of blocks busy. Beside 5 TB/s an exponential costs what two bytes do, beside a core's share of
+ * its memory what six do. */
+const FuseTarget fuse_target_cuda = {
+    .vec_block = 4096, .chunk_bytes = 64 << 10, .chunks_most = 512, .arithmetic = 1.0 / 3};
 
 FusedProgram *fuse_run(Arena *arena, const Graph *local, KernelSet *kernels,
                        const FuseOptions *options) {
@@ -186,7 +192,7 @@ FusedProgram *fuse_run(Arena *arena, const Graph *local, KernelSet *kernels,
              .g = local,
              .p = p,
              .options = options,
-             .grain = options->grain ? options->grain : &fuse_grain_cpu,
+             .target = options->target ? options->target : &fuse_target_cpu,
              .kind = ARENA_ARRAY(arena, uint8_t, nodes),
              .root = ARENA_ARRAY(arena, Root, values),
              .needed = ARENA_ARRAY(arena, bool, values),

@@ -73,22 +73,25 @@ typedef struct FusedProgram {
   KernelSet *kernels; /* shared by the blocks of one program */
 } FusedProgram;
 
-/* How finely work is cut into tasks, a matter of what runs them: a few cores that each keep a piece
- * in their cache, or thousands of threads that all need one. Sizes alone decide, never the device
- * at hand. */
-typedef struct FuseGrain {
+/* What suits that which runs the kernels: a few cores that each keep a piece in their cache, or
+ * thousands of threads that all need one, beside a memory that arithmetic waits for. Sizes alone
+ * decide, never the device at hand. */
+typedef struct FuseTarget {
   uint32_t vec_block;  /* elements of one parallel piece of a long vector dim; a multiple of
                           KERNEL_LANES */
   int64_t chunk_bytes; /* of what one chunk of a reduction over rows reads, roughly */
   int64_t chunks_most;
-} FuseGrain;
+  double arithmetic; /* its price beside memory traffic: 1 = that of a core, see recompute.c */
+  bool spills;       /* a dear value of an earlier loop over the row is kept in memory for a later
+                        one, rather than computed again */
+} FuseTarget;
 
-extern const FuseGrain fuse_grain_cpu, fuse_grain_cuda;
+extern const FuseTarget fuse_target_cpu, fuse_target_cuda;
 
 typedef struct FuseOptions {
   bool enabled; /* false: one kernel per node, for tests of fusion on = off */
   bool apart;   /* groups that are alike are lowered each by itself, for the test of reuse.c */
-  const FuseGrain *grain; /* NULL = fuse_grain_cpu */
+  const FuseTarget *target; /* NULL = fuse_target_cpu */
 } FuseOptions;
 
 /* Builds the fused form of `local`. Kernels go to `kernels`. Everything lives in `arena`. */

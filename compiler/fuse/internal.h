@@ -101,7 +101,7 @@ typedef struct Fuser {
   const Graph *g;
   FusedProgram *p;
   const FuseOptions *options;
-  const FuseGrain *grain;
+  const FuseTarget *target;
   uint32_t *type_of; /* per value: index into types */
   VEC(TypeFacts) types;
   uint8_t *kind;      /* per node: NodeKind */

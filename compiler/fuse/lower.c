@@ -117,9 +117,9 @@ static int64_t row_bytes(const KGroup *k) {
 /* The chunks of one long dim are the blocks of the vector dim. */
 static int64_t choose_blocks(Lower *l) {
   Fuser *f = l->f;
-  l->chunk_rows = sym_const(f->arena, f->p, f->grain->vec_block);
+  l->chunk_rows = sym_const(f->arena, f->p, f->target->vec_block);
   l->nchunks = sym_binary(f->arena, f->p, RT_SYM_CEIL_DIV, l->k->extent[0], l->chunk_rows);
-  return (l->k->max_extent[0] + f->grain->vec_block - 1) / f->grain->vec_block;
+  return (l->k->max_extent[0] + f->target->vec_block - 1) / f->target->vec_block;
 }
 
 /* Sets the chunks; returns how many there are at most. */
@@ -134,8 +134,8 @@ static int64_t choose_chunks(Schedule *p) {
     count = sym_binary(f->arena, f->p, RT_SYM_MUL, count, l->k->extent[d]);
   }
   if (rows == 0) rows = 1;
-  int64_t chunks = rows * row_bytes(l->k) / f->grain->chunk_bytes;
-  if (chunks > f->grain->chunks_most) chunks = f->grain->chunks_most;
+  int64_t chunks = rows * row_bytes(l->k) / f->target->chunk_bytes;
+  if (chunks > f->target->chunks_most) chunks = f->target->chunks_most;
   if (chunks > rows) chunks = rows;
   if (chunks < 1) chunks = 1;
   int64_t size = (rows + chunks - 1) / chunks;
@@ -323,7 +323,7 @@ static void emit_loop_block(Schedule *p, uint32_t t) {
     else if (is_stored(p, i))
       emit_store(p, i, fuse_eval_node(l, id));
   }
-  if (t < p->last) emit_spills(p, t);
+  if (t < p->last && l->f->target->spills) emit_spills(p, t);
 }
 
 /* --- the call ---- */

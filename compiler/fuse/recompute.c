@@ -4,7 +4,7 @@
  * Cost model, in bytes of memory traffic: storing v for k kernels costs (1 + k) bytes(v). Computing
  * it again costs, in each of them, the operands it does not read anyway, and for every element the
  * arithmetic, priced as the traffic a core could do in that time: elementary functions 6 bytes,
- * division and square root 2, anything else a quarter of a byte.
+ * division and square root 2, anything else a quarter of a byte. For other targets that is scaled.
  */
 #include <string.h>
 
@@ -43,10 +43,9 @@ bool fuse_computed_in(Fuser *f, ValueId root, uint32_t group) {
 typedef struct Tree {
   Fuser *f;
   uint32_t home; /* group that computes the value */
-  uint32_t nodes;
   double price;
-  ValueId leaf[TREE_LIMIT];
-  uint32_t nleaves;
+  ValueId inside[TREE_LIMIT], leaf[TREE_LIMIT];
+  uint32_t ninside, nleaves;
 } Tree;
 
 static bool walk(Tree *t, ValueId root) {
@@ -62,7 +61,8 @@ static bool walk(Tree *t, ValueId root) {
     t->leaf[t->nleaves++] = root;
     return true;
   }
-  if (++t->nodes > TREE_LIMIT) return false;
+  if (t->ninside == TREE_LIMIT) return false;
+  t->inside[t->ninside++] = root;
   t->price += op_price(n->op);
   for (uint32_t i = 0; i < n->noperands; i++)
     if (!walk(t, f->root[n->operands[i]].value)) return false;
@@ -88,25 +88,34 @@ static bool reads(const KGroup *k, ValueId v) {
   return false;
 }
 
-static bool worth_recomputing(Fuser *f, ValueId v, uint32_t home) {
-  enum { MOST = 4 };
-  uint32_t groups[MOST], k = user_groups(f, v, home, groups, MOST);
-  if (k == 0 || k > MOST) return false;
+/* Groups that would compute a value again. */
+typedef struct Users {
+  uint32_t group[4], count;
+} Users;
+
+static bool worth_recomputing(Fuser *f, ValueId v, uint32_t home, const Users *by) {
   Tree t = {.f = f, .home = home};
   const Node *n = value_node(f->g, v);
   t.price = op_price(n->op);
   for (uint32_t i = 0; i < n->noperands; i++)
     if (!walk(&t, f->root[n->operands[i]].value)) return false;
-  double saved = (double)fuse_bytes(f, v) * (1 + k);
+  double saved = (double)fuse_bytes(f, v) * (1 + by->count);
   for (uint32_t i = 0; i < t.nleaves; i++) {
     ValueId leaf = t.leaf[i];
     double bytes = (double)fuse_bytes(f, leaf);
     NodeId def = graph_value(f->g, leaf)->node;
     if (fuse_find(f, f->group[def]) == home && !f->stored[leaf]) saved -= bytes;
-    for (uint32_t j = 0; j < k; j++)
-      if (!reads(&f->groups.data[groups[j]], leaf)) saved -= bytes;
+    for (uint32_t j = 0; j < by->count; j++)
+      if (!reads(&f->groups.data[by->group[j]], leaf)) saved -= bytes;
   }
-  return saved > t.price * (double)fuse_elements(f, v) * k;
+  double price = t.price * f->target->arithmetic * (double)fuse_elements(f, v) * by->count;
+  if (saved <= price) return false;
+  /* What it is made of has now these users too: it alone may be worth a store and loads. */
+  for (uint32_t i = 0; i < t.ninside; i++) {
+    ValueId u = t.inside[i];
+    if (!f->recompute[u]) f->recompute[u] = worth_recomputing(f, u, home, by);
+  }
+  return true;
 }
 
 void fuse_recompute(Fuser *f) {
@@ -114,11 +123,13 @@ void fuse_recompute(Fuser *f) {
     if (!fuse_in_kernel(f, id)) continue;
     const Node *n = graph_node(f->g, id);
     ValueId v = n->first_result;
-    uint32_t home = fuse_find(f, f->group[id]), other;
-    bool leaves = user_groups(f, v, home, &other, 1) > 0;
+    uint32_t home = fuse_find(f, f->group[id]), most = sizeof((Users *)0)->group / sizeof(uint32_t);
+    Users by;
+    by.count = user_groups(f, v, home, by.group, most);
+    bool leaves = by.count > 0;
     if (f->root[v].value != v) continue; /* a copy for others than kernels */
     bool can = f->options->enabled && leaves && !f->needed[v] && !fuse_is_reduction(n->op);
-    f->recompute[v] = can && worth_recomputing(f, v, home);
+    f->recompute[v] = can && by.count <= most && worth_recomputing(f, v, home, &by);
     f->stored[v] = f->needed[v] || (leaves && !f->recompute[v]);
   }
 }

@@ -305,6 +305,45 @@ static void build_vocab_parallel(Bench *b) {
   bench_keep(b, bench_2(b, OP_EMBEDDING, few, tiny));
 }
 
+static ValueId reduced_to(Bench *b, ValueId v, const char *type) {
+  TensorType t = type_from_text(b->mesh, type);
+  if (!layout_has_partial(&value_type(b->g, v)->layout)) return v;
+  return bench_op(b, OP_REDISTRIBUTE, &v, 1, ATTRS(ATTR_T(TYPE, &t)));
+}
+
+/* Losses per row and their gradient, as the compiler opens them up; the classes may be cut. */
+static void add_cross_entropy(Bench *b, int rows, int classes, const char *cut) {
+  const char *per_row = arena_printf(&arena, "f32[%d, 1]", rows);
+  ValueId x = bench_var(b, arena_printf(&arena, "f32[%d, %d%s]", rows, classes, cut), -9, 9);
+  ValueId ids = bench_var(b, arena_printf(&arena, "i64[%d, 1]", rows), 0, classes);
+  TensorType t = type_from_text(b->mesh, arena_printf(&arena, "i64[%d%s]", classes, cut));
+  ValueId most = reduced_to(b, bench_reduce(b, OP_MAX, x, DIMS(1), true), per_row);
+  ValueId less = bench_2(b, OP_SUB, x, most), power = bench_1(b, OP_EXP, less);
+  ValueId sum = reduced_to(b, bench_reduce(b, OP_SUM, power, DIMS(1), true), per_row);
+  ValueId number = bench_op(b, OP_IOTA, NULL, 0, ATTRS(ATTR_I(DIM, 0), ATTR_T(TYPE, &t)));
+  ValueId own = bench_2(b, OP_EQ, number, ids), zero = bench_const(b, DT_F32, 0);
+  ValueId of_own = bench_3(b, OP_WHERE, own, less, zero);
+  of_own = reduced_to(b, bench_reduce(b, OP_SUM, of_own, DIMS(1), true), per_row);
+  bench_keep(b, bench_2(b, OP_SUB, bench_1(b, OP_LOG, sum), of_own));
+  ValueId scale = bench_const(b, DT_F32, 0.25);
+  ValueId minus = bench_3(b, OP_WHERE, own, bench_const(b, DT_F32, -0.25), zero);
+  ValueId of_all = bench_2(b, OP_MUL, bench_2(b, OP_DIV, scale, sum), power);
+  bench_keep(b, bench_2(b, OP_ADD, minus, of_all));
+}
+
+static void build_cross_entropy(Bench *b) {
+  add_cross_entropy(b, 5, 33, "");
+  add_cross_entropy(b, 3, 1, "");
+  add_cross_entropy(b, 0, 7, "");
+  add_cross_entropy(b, 2, 2600, ""); /* a whole block per row */
+}
+
+static void build_cross_entropy_cut(Bench *b) {
+  add_cross_entropy(b, 5, 64, "@y");
+  add_cross_entropy(b, 4, 31, "@y");
+  add_cross_entropy(b, 3, 2, "@y"); /* and nothing at all */
+}
+
 /* Every pointwise operator, on every kind of type it takes. */
 static void build_pointwise(Bench *b) {
   static const char *const types[] = {"f32[77]", "f64[77]", "bf16[77]", "i32[77]", "i16[77]"};
@@ -351,6 +390,8 @@ static const Case cases[] = {
     {"sharded", build_sharded, &six, 0},
     {"redistributed", build_redistributed, &six, 0},
     {"vocabulary in shards", build_vocab_parallel, &six, 0},
+    {"cross entropy", build_cross_entropy, &one, 4},
+    {"cross entropy in shards", build_cross_entropy_cut, &six, 0},
 };
 enum { NCASES = sizeof cases / sizeof *cases };
 
@@ -381,6 +422,32 @@ START_TEST(test_structure) {
   ck_assert_msg(!c->most || n <= c->most, "%s: %u kernels, should be %u\n%s", c->name, n, c->most,
                 text.text);
   ck_assert(n <= bench_kernels(&plain[_i]));
+}
+END_TEST
+
+/* Where arithmetic is cheap beside memory: what is as large as the logits is the gradient alone,
+ * and it is written once. */
+START_TEST(test_written_once) {
+  for (int i = 0; i < NCASES; i++) {
+    if (cases[i].build != build_cross_entropy && cases[i].build != build_cross_entropy_cut)
+      continue;
+    const FusedProgram *p = fine[i].p;
+    uint32_t gradients = 0;
+    for (uint32_t g = 0; g < p->groups.len; g++) {
+      const Group *x = &p->groups.data[g];
+      if (x->kind != GROUP_KERNEL) continue;
+      for (uint32_t o = 0; o < x->noutputs; o++) {
+        const TensorType *t = value_type(fine[i].local, p->values.data[x->outputs[o]].value);
+        if (t->rank < 2 || t->shape[1] <= 2) continue; /* per row, or not worth it */
+        ck_assert(t->dtype == DT_F32);
+        gradients++;
+      }
+      const Kernel *k = kernels.kernels.data[x->kernel];
+      for (uint32_t j = 0; j < k->ninstrs; j++)
+        ck_assert(k->instrs[j].kind != K_LOAD || !k->bufs[k->instrs[j].access.buf].written);
+    }
+    ck_assert_uint_eq(gradients, cases[i].build == build_cross_entropy ? 3 : 2);
+  }
 }
 END_TEST
 
@@ -418,7 +485,7 @@ int main(void) {
     Bench *b = bench_new(&arena, cases[i].name, cases[i].mesh);
     cases[i].build(b);
     if (!ONLY_FINE) fused[i] = bench_prepare(b, &kernels, true, NULL);
-    fine[i] = bench_prepare(b, &kernels, true, &fuse_grain_cuda);
+    fine[i] = bench_prepare(b, &kernels, true, &fuse_target_cuda);
     if (!ONLY_FINE) plain[i] = bench_prepare(b, &kernels, false, NULL);
   }
   if (getenv("DTM_TEST_VERBOSE") && !ONLY_FINE) {
@@ -438,6 +505,7 @@ int main(void) {
   TCase *t = tcase_create("kernels");
   tcase_set_timeout(t, 60);
   tcase_add_loop_test(t, test_fine, 0, NCASES);
+  tcase_add_test(t, test_written_once);
   if (!ONLY_FINE) {
     tcase_add_loop_test(t, test_fused, 0, NCASES);
     tcase_add_loop_test(t, test_plain, 0, NCASES);
