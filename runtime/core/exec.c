@@ -134,10 +134,10 @@ static int finish(Exec *x, const RtHooks *hooks) {
   return status || !x->clocked ? status : x->device->ops->times(x->device, add_event, x);
 }
 
-/* Without the end of a walk. */
-static int run_range(Exec *x, uint32_t first, uint32_t count, const RtHooks *hooks) {
+/* With the integers that were set. */
+static int run_all(Exec *x, uint32_t first, uint32_t count, const RtHooks *hooks) {
   RtDevice *d = x->device;
-  int status = d->ops->set_step(d);
+  int status = 0;
   for (uint32_t i = first; i < first + count && !status;) {
     uint32_t done = 0;
     if (d->ops->run_many && (!x->trace || x->clocked))
@@ -146,6 +146,12 @@ static int run_range(Exec *x, uint32_t first, uint32_t count, const RtHooks *hoo
     i += done ? done : 1;
   }
   return status;
+}
+
+/* Without the end of a walk. */
+static int run_range(Exec *x, uint32_t first, uint32_t count, const RtHooks *hooks) {
+  int status = x->device->ops->set_step(x->device);
+  return status ? status : run_all(x, first, count, hooks);
 }
 
 int dtm_rt_exec_run(Exec *x, uint32_t first, uint32_t count, const RtHooks *hooks) {
@@ -165,32 +171,29 @@ static int begin_micro(Exec *x, int64_t micro) {
   return x->device->ops->set_step(x->device);
 }
 
-/* `visit` each action of the micro-batches of one batch on this rank. */
-typedef int Visit(Exec *x, uint32_t action, const RtHooks *hooks, void *context);
+/* `visit` what the micro-batches of one batch run on this rank, range by range. */
+typedef int Visit(Exec *x, uint32_t first, uint32_t count, const RtHooks *hooks, void *context);
 
 static int walk(Exec *x, const AbiProgram *p, const RtHooks *hooks, Visit *visit, void *context) {
   const AbiStage *stage = stage_of(x, p);
-  uint32_t first = p->actions + p->prologue;
   int status = 0;
   for (int64_t m = 0; m < p->microbatches && p->counted && !status; m++) {
     status = begin_micro(x, m);
-    for (uint32_t i = 0; i < p->counted && !status; i++)
-      status = visit(x, first + i, hooks, context);
+    if (!status) status = visit(x, p->actions + p->prologue, p->counted, hooks, context);
   }
   for (uint32_t e = 0; stage && e < stage->nentries && !status; e++) {
     const AbiEntry *entry = &x->image->entry[stage->entries + e];
     const AbiSegment *s = &x->image->segment[entry->segment];
     status = begin_micro(x, entry->micro);
-    for (uint32_t i = 0; i < s->nactions && !status; i++)
-      status = visit(x, s->actions + i, hooks, context);
+    if (!status) status = visit(x, s->actions, s->nactions, hooks, context);
   }
   x->device->step->micro = 0;
   return status ? status : finish(x, hooks);
 }
 
-static int visit_run(Exec *x, uint32_t action, const RtHooks *hooks, void *context) {
+static int visit_run(Exec *x, uint32_t first, uint32_t count, const RtHooks *hooks, void *context) {
   (void)context;
-  return run_one(x, action, hooks);
+  return run_all(x, first, count, hooks);
 }
 
 int dtm_rt_exec_run_stages(Exec *x, const AbiProgram *p, const RtHooks *hooks) {
@@ -228,12 +231,17 @@ static int writes_bad(const Exec *x, uint32_t i, bool *bad) {
   return status;
 }
 
-static int visit_check(Exec *x, uint32_t action, const RtHooks *hooks, void *context) {
-  uint64_t *first = context, key = (uint64_t)x->device->step->micro << 32 | action;
-  bool bad = false;
-  int status = run_one(x, action, hooks);
-  if (!status && key < *first) status = writes_bad(x, action, &bad);
-  if (bad) *first = key;
+static int visit_check(Exec *x, uint32_t first, uint32_t count, const RtHooks *hooks,
+                       void *context) {
+  uint64_t *found = context;
+  int status = 0;
+  for (uint32_t i = first; i < first + count && !status; i++) {
+    uint64_t key = (uint64_t)x->device->step->micro << 32 | i;
+    bool bad = false;
+    status = run_one(x, i, hooks);
+    if (!status && key < *found) status = writes_bad(x, i, &bad);
+    if (bad) *found = key;
+  }
   return status;
 }
 

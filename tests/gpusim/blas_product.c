@@ -244,7 +244,7 @@ static void blas_free(SimOp *op) {
   free(op);
 }
 
-static const SimKind kind = {"product", blas_step, NULL, blas_clone, blas_free};
+static const SimKind kind = {"product", blas_step, NULL, blas_clone, blas_free, false};
 
 SimOp *blas_op_new(const BlasProduct *p, void *workspace, size_t bytes) {
   BlasOp *o = calloc(1, sizeof *o);

@@ -28,6 +28,7 @@ struct Comm {
   char path[256], text[512];
   SimMark mark; /* behind its last operation */
   SimStream *captured;
+  uint32_t captures, captures_to[WIRE_RANKS], captures_from[WIRE_RANKS]; /* so far */
   SimOp *waiting; /* COMM_CONNECTING: to be enqueued in */
   SimStream *waiting_in;
   bool connected, peers[WIRE_RANKS]; /* for collectives, for messages */

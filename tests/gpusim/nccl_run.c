@@ -89,11 +89,13 @@ void comm_name(const WireCall *call, char *text, size_t size) {
       call->kind == WIRE_REDUCE_SCATTER)
     n += snprintf(text + n, size - (size_t)n, " %s", ops[call->op]);
   if (call->root >= 0)
-    snprintf(text + n, size - (size_t)n, "%s rank %d",
-             call->kind == WIRE_SEND   ? " to"
-             : call->kind == WIRE_RECV ? " from"
-                                       : ", root",
-             call->root);
+    n += snprintf(text + n, size - (size_t)n, "%s rank %d",
+                  call->kind == WIRE_SEND   ? " to"
+                  : call->kind == WIRE_RECV ? " from"
+                                            : ", root",
+                  call->root);
+  if (call->captured)
+    snprintf(text + n, size - (size_t)n, " as captured in place %u", call->captured);
 }
 
 void comm_fail(Comm *comm, ncclResult_t error, const char *format, ...) {
@@ -188,7 +190,7 @@ static SimPoll step_recv(CommOp *o, CommPart *p) {
     unsigned slot = pair->taken & 1;
     WireSlot *s = &pair->slot[slot];
     unsigned char *chunk = wire_message(w, p->call.root, w->rank, slot);
-    if (s->whole != whole || s->call.type != p->call.type) {
+    if (s->whole != whole || s->call.type != p->call.type || s->call.captured != p->call.captured) {
       char theirs[160], mine[160];
       comm_name(&s->call, theirs, sizeof theirs);
       comm_name(&p->call, mine, sizeof mine);
@@ -424,7 +426,7 @@ static void comm_enter(SimOp *op) {
   ((CommOp *)op)->comm->mark = (SimMark){op->stream, op->stream->entered + 1};
 }
 
-static const SimKind kind = {"NCCL", comm_step, comm_enter, comm_clone, comm_free};
+static const SimKind kind = {"NCCL", comm_step, comm_enter, comm_clone, comm_free, true};
 
 SimOp *comm_op_new(Comm *comm, const CommPart *parts, size_t nparts) {
   CommOp *o = calloc(1, sizeof *o + nparts * sizeof *parts);

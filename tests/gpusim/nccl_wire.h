@@ -31,6 +31,9 @@ typedef struct WireCall {
   uint32_t kind; /* WireKind */
   int32_t type, op, root;
   uint64_t count;
+  /* 0: not in a graph; else the how many-th captured one of the communicator, or message between
+   * two ranks in one direction: captured on all ranks, and in graphs that belong together. */
+  uint32_t captured, zero;
 } WireCall;
 
 typedef struct WireSlot {

@@ -57,6 +57,7 @@ typedef struct SimKind {
   void (*enter)(SimOp *op);
   SimOp *(*clone)(const SimOp *op);
   void (*free)(SimOp *op);
+  bool meets; /* its operations wait for peers */
 } SimKind;
 
 struct SimOp {
@@ -238,6 +239,8 @@ CUresult sim_capture_end(SimStream *stream, SimGraph **graph);
 void sim_capture_enqueue(SimStream *stream, SimOp *op);
 /* cuStreamWaitEvent where stream or event is in a capture. */
 CUresult sim_capture_wait(SimStream *stream, const SimEvent *event);
+/* Whether of any two of its operations one comes after the other. */
+bool sim_graph_is_chain(const SimGraph *graph);
 void sim_graph_free(SimGraph *graph);
 SimExec *sim_exec_new(const SimGraph *graph, SimDevice *device);
 void sim_exec_launch(SimExec *exec, SimStream *stream);

@@ -26,8 +26,8 @@ static void lane_wait_free(SimOp *op) {
 
 static SimOp *lane_wait_clone(const SimOp *op);
 
-static const SimKind lane_wait = {"wait in a graph", lane_wait_step, NULL, lane_wait_clone,
-                                  lane_wait_free};
+static const SimKind lane_wait = {"wait in a graph", lane_wait_step, NULL,
+                                  lane_wait_clone,   lane_wait_free, false};
 
 static SimOp *lane_wait_new(unsigned lane, uint64_t position) {
   LaneWait *w = calloc(1, sizeof *w);
@@ -105,9 +105,8 @@ CUresult sim_capture_wait(SimStream *stream, const SimEvent *event) {
   return CUDA_SUCCESS;
 }
 
-/* Whether the end of lane 0 comes after everything in all lanes. */
-static bool joined(const SimGraph *g) {
-  uint64_t known[SIM_LANES] = {g->count[0]};
+/* How much of every lane comes before what of each is `known`; adds it. */
+static void close_over(const SimGraph *g, uint64_t known[SIM_LANES]) {
   for (bool more = true; more;) {
     more = false;
     for (unsigned lane = 0; lane < g->nlanes; lane++) {
@@ -120,9 +119,65 @@ static bool joined(const SimGraph *g) {
       }
     }
   }
+}
+
+/* Whether the end of lane 0 comes after everything in all lanes. */
+static bool joined(const SimGraph *g) {
+  uint64_t known[SIM_LANES] = {g->count[0]};
+  close_over(g, known);
   for (unsigned lane = 0; lane < g->nlanes; lane++)
     if (known[lane] != g->count[lane]) return false;
   return true;
+}
+
+/* Waits do nothing of their own. */
+static bool counts(const SimOp *op, bool meeting) {
+  return op->kind != &lane_wait && (!meeting || op->kind->meets);
+}
+
+static unsigned lanes_with(const SimGraph *g, bool meeting) {
+  unsigned n = 0;
+  for (unsigned lane = 0; lane < g->nlanes; lane++) {
+    const SimOp *op = g->first[lane];
+    while (op && !counts(op, meeting)) op = op->next;
+    n += op != NULL;
+  }
+  return n;
+}
+
+/* Whether operations, or those that wait for peers, all come one after the other. Of two lanes that
+ * holds when every operation of one either comes before or after each of the other. */
+static bool ordered(const SimGraph *g, bool meeting) {
+  typedef struct Place {
+    unsigned lane;
+    uint64_t position, known[SIM_LANES];
+  } Place;
+  Place *places = NULL;
+  size_t n = 0;
+  bool is = true;
+  if (lanes_with(g, meeting) < 2) return true;
+  for (unsigned lane = 0; lane < g->nlanes; lane++) {
+    uint64_t position = 0;
+    for (const SimOp *op = g->first[lane]; op; op = op->next) {
+      position++;
+      if (!counts(op, meeting)) continue;
+      places = realloc(places, (n + 1) * sizeof *places);
+      if (!places) abort();
+      places[n] = (Place){.lane = lane, .position = position};
+      places[n].known[lane] = position;
+      close_over(g, places[n++].known);
+    }
+  }
+  for (size_t i = 0; i < n; i++)
+    for (size_t k = 0; k < i; k++)
+      is = is && (places[i].known[places[k].lane] >= places[k].position ||
+                  places[k].known[places[i].lane] >= places[i].position);
+  free(places);
+  return is;
+}
+
+bool sim_graph_is_chain(const SimGraph *graph) {
+  return ordered(graph, false);
 }
 
 CUresult sim_capture_end(SimStream *stream, SimGraph **graph) {
@@ -138,6 +193,11 @@ CUresult sim_capture_end(SimStream *stream, SimGraph **graph) {
   else if (!joined(g)) {
     sim_report("work of a captured stream was not joined to the one whose capture ends");
     error = (CUresult)SIM_ERROR_CAPTURE_UNJOINED;
+  } else if (!ordered(g, true)) {
+    sim_report(
+        "operations that wait for peers are in branches of a graph that do not wait for each "
+        "other: CUDA need not run one beside the other");
+    error = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   }
   if (error)
     sim_graph_free(g);

@@ -152,10 +152,12 @@ static void copy_free(SimOp *op) {
   free(op);
 }
 
-static const SimKind to_device = {"copy to the device", copy_step, copy_enter, copy_clone,
-                                  copy_free};
-static const SimKind to_host = {"copy to the host", copy_step, copy_enter, copy_clone, copy_free};
-static const SimKind on_device = {"copy on the device", copy_step, NULL, copy_clone, copy_free};
+static const SimKind to_device = {"copy to the device", copy_step, copy_enter,
+                                  copy_clone,           copy_free, false};
+static const SimKind to_host = {"copy to the host", copy_step, copy_enter,
+                                copy_clone,         copy_free, false};
+static const SimKind on_device = {"copy on the device", copy_step, NULL,
+                                  copy_clone,           copy_free, false};
 
 SimOp *sim_copy_new(SimCopy kind, void *to, const void *from, size_t bytes) {
   Copy *c = calloc(1, sizeof *c);
@@ -193,7 +195,7 @@ static void fill_free(SimOp *op) {
   free(op);
 }
 
-static const SimKind fill = {"memset", fill_step, NULL, fill_clone, fill_free};
+static const SimKind fill = {"memset", fill_step, NULL, fill_clone, fill_free, false};
 
 SimOp *sim_fill_new(void *to, uint32_t value, unsigned width, size_t n) {
   Fill *f = calloc(1, sizeof *f);

@@ -169,7 +169,7 @@ static void wait_free(SimOp *op) {
   free(op);
 }
 
-static const SimKind waiting = {"wait", wait_step, NULL, wait_clone, wait_free};
+static const SimKind waiting = {"wait", wait_step, NULL, wait_clone, wait_free, false};
 
 void sim_append(SimStream *s, SimOp *op) {
   op->stream = s;

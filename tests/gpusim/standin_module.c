@@ -220,7 +220,7 @@ static void launch_free(SimOp *op) {
 
 static SimOp *launch_clone(const SimOp *op);
 
-static const SimKind kernel = {"kernel", launch_step, NULL, launch_clone, launch_free};
+static const SimKind kernel = {"kernel", launch_step, NULL, launch_clone, launch_free, false};
 
 static Launch *launch_new(SimFunction *function, const PtxLaunch *launch) {
   Launch *l = calloc(1, sizeof *l + function->info->param_bytes);

@@ -409,7 +409,17 @@ static bool connect_peers(Comm *c, const CommPart *parts, size_t n) {
   return all;
 }
 
-static ncclResult_t submit(Comm *c, SimStream *stream, const CommPart *parts, size_t n) {
+static void number_captured(Comm *c, CommPart *parts, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    WireCall *call = &parts[i].call;
+    call->captured = ++*(call->kind == WIRE_SEND   ? &c->captures_to[call->root]
+                         : call->kind == WIRE_RECV ? &c->captures_from[call->root]
+                                                   : &c->captures);
+  }
+}
+
+static ncclResult_t submit(Comm *c, SimStream *stream, CommPart *parts, size_t n) {
+  if (stream->graph) number_captured(c, parts, n);
   SimOp *op = comm_op_new(c, parts, n);
   bool connected = connect_peers(c, parts, n);
   if (stream->graph) {

@@ -106,7 +106,7 @@ static void record_free(SimOp *op) {
   free(op);
 }
 
-static const SimKind record = {"record", record_step, NULL, record_clone, record_free};
+static const SimKind record = {"record", record_step, NULL, record_clone, record_free, false};
 
 CUresult cuEventCreate(CUevent *event, unsigned flags) {
   sim_enter("cuEventCreate", NULL);
@@ -231,16 +231,31 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph) {
   return standin_leave(error);
 }
 
+/* Takes memory, hence may wait for all that the device does: here it always does. */
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *instance, CUgraph graph,
                                      unsigned long long flags) {
+  const SimGraph *g = (const SimGraph *)graph;
   sim_enter("cuGraphInstantiateWithFlags", NULL);
   CUresult error = standin_check();
   if (error) return standin_leave(error);
   if (!sim_handle_is(graph, SIM_GRAPH) || flags) return standin_leave(CUDA_ERROR_INVALID_VALUE);
-  SimExec *e = sim_exec_new((const SimGraph *)graph, sim_current());
+  if (sim_process()->trace >= 0)
+    sim_trace("graph %s", sim_graph_is_chain(g) ? "without branches" : "with branches");
+  error = sim_wait_device(sim_current());
+  if (error) return standin_leave(error);
+  SimExec *e = sim_exec_new(g, sim_current());
   sim_handle_add(e, SIM_EXEC);
   *instance = (CUgraphExec)e;
   return standin_leave(CUDA_SUCCESS);
+}
+
+/* The same. */
+CUresult cuGraphUpload(CUgraphExec instance, CUstream handle) {
+  CUresult error;
+  sim_enter("cuGraphUpload", NULL);
+  standin_stream(handle, &error);
+  if (!error && !sim_handle_is(instance, SIM_EXEC)) error = CUDA_ERROR_INVALID_VALUE;
+  return standin_leave(error ? error : sim_wait_device(sim_current()));
 }
 
 CUresult cuGraphLaunch(CUgraphExec instance, CUstream handle) {

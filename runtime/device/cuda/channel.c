@@ -113,6 +113,14 @@ static int wait_over(CudaDevice *d, const Channel *c, uint32_t slot) {
   return error ? dtm_cuda_failed(d, error, "wait for a message") : 0;
 }
 
+int dtm_cuda_channel_join(CudaDevice *d, uint32_t action) {
+  const Channel *c = d->states[action];
+  int status = 0;
+  for (uint32_t slot = 0; slot < c->slots && slot < c->count && !status; slot++)
+    status = wait_over(d, c, slot);
+  return status;
+}
+
 int dtm_cuda_channel_run(CudaDevice *d, uint32_t action, void *state) {
   Channel *c = state;
   const AbiAction *a = dtm_cuda_action(d, action);

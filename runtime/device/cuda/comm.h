@@ -67,6 +67,8 @@ int dtm_cuda_comm_wait(CudaDevice *d, CUevent event, CUstream first, CUstream se
 /* channel.c: connects what a POST or TAKE action exchanges messages with; `room`: a byte to send,
  * and one to receive for each rank. */
 int dtm_cuda_channel_connect(CudaDevice *d, uint32_t action, CUdeviceptr room);
+/* channel.c: what comes next waits for all messages of a POST or TAKE action so far. */
+int dtm_cuda_channel_join(CudaDevice *d, uint32_t action);
 /* moves.c: whether an action waits for peers. */
 int dtm_cuda_move_meets(const CudaDevice *d, uint32_t action);
 
@@ -82,8 +84,8 @@ uint32_t dtm_cuda_watch_line(CudaDevice *d);
 /* Around what `action` enqueues on a line's stream and waits for peers. */
 int dtm_cuda_watch_begin(CudaDevice *d, uint32_t line, CUstream stream, uint32_t action);
 int dtm_cuda_watch_end(CudaDevice *d, uint32_t line, CUstream stream);
-/* In the capture of a graph that waits for peers: at its beginning; behind each action that does
- * (nothing outside of a capture); at its end, where the streams come together. */
+/* In the capture of a graph that waits for peers: at its beginning; behind each action that does;
+ * at its end, where the streams come together. */
 int dtm_cuda_watch_capture(CudaDevice *d);
 int dtm_cuda_watch_captured(CudaDevice *d, uint32_t action);
 int dtm_cuda_watch_join(CudaDevice *d);

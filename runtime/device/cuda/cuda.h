@@ -32,6 +32,12 @@ typedef struct CudaFault {
   double mine, first;
 } CudaFault;
 
+typedef enum CudaCaptures {
+  CUDA_CAPTURES_NOT,
+  CUDA_CAPTURES,
+  CUDA_CAPTURES_CHAIN /* a graph in which everything follows on another: graph.h */
+} CudaCaptures;
+
 typedef struct CudaStaging CudaStaging; /* staging.c: pinned memory, inputs and outputs under way */
 typedef struct CudaGraphs CudaGraphs;   /* graph.c */
 struct CudaTimes;                       /* times.c */
@@ -55,12 +61,10 @@ typedef struct CudaDevice {
    * all actions were prepared. */
   CUdeviceptr scratch, comm_scratch;
   size_t scratch_bytes, comm_scratch_bytes;
-  void **states;        /* per action: what its prepare made */
-  unsigned char *plain; /* per action: set by prepare where `run` must not be captured in a graph:
-                           it waits, or enqueues something else each time */
+  void **states; /* per action: what its prepare made */
   CudaStaging *staging;
   CudaGraphs *graphs;
-  int capturing;               /* what is enqueued goes into a graph */
+  CudaCaptures capturing;      /* whether what is enqueued goes into a graph */
   struct CudaBundles *bundles; /* bundle.c */
   struct CudaTimes *times;     /* NULL: nobody asks */
   int waits;                   /* every action is waited for (DTM_CUDA_WAIT) */

@@ -156,6 +156,7 @@ typedef unsigned int CUstreamCaptureMode;
   X(capture_end, cuStreamEndCapture, (CUstream stream, CUgraph * graph))                           \
   X(graph_instantiate, cuGraphInstantiateWithFlags,                                                \
     (CUgraphExec * instance, CUgraph graph, unsigned long long flags))                             \
+  X(graph_upload, cuGraphUpload, (CUgraphExec instance, CUstream stream))                          \
   X(graph_launch, cuGraphLaunch, (CUgraphExec instance, CUstream stream))                          \
   X(graph_exec_destroy, cuGraphExecDestroy, (CUgraphExec instance))                                \
   X(graph_destroy, cuGraphDestroy, (CUgraph graph))

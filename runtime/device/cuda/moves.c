@@ -141,9 +141,11 @@ static int begin(CudaDevice *d, Move *m, uint32_t action) {
   if (!status) status = dtm_cuda_watch_begin(d, CUDA_LINE_COMM, d->comm, action);
   if (!status) status = run_steps(d, m, d->comm, action);
   if (!status) status = dtm_cuda_watch_end(d, CUDA_LINE_COMM, d->comm);
+  if (!status && d->capturing == CUDA_CAPTURES_CHAIN) status = dtm_cuda_watch_captured(d, action);
   CUresult error = status ? CUDA_SUCCESS : d->cu->event_record(m->done, d->comm);
   if (error) status = dtm_cuda_failed(d, error, "record an event");
-  return status ? status : dtm_cuda_watch_captured(d, action);
+  if (!status && d->capturing == CUDA_CAPTURES) status = dtm_cuda_watch_captured(d, action);
+  return status;
 }
 
 static int end(CudaDevice *d, const Move *m) {

@@ -72,7 +72,7 @@ static int cuda_run(RtDevice *base, uint32_t action, const RtHooks *hooks) {
 static int cuda_run_many(RtDevice *base, uint32_t first, uint32_t count, const RtHooks *hooks,
                          uint32_t *done) {
   CudaDevice *d = dtm_cuda_of(base);
-  int graph = !d->times && !d->waits && dtm_cuda_graph_begins(d, first, count);
+  int graph = !d->times && dtm_cuda_graph_begins(d, first, count);
   uint32_t size = dtm_cuda_bundle_size(d, first);
   if (!graph && (!size || size > count)) return 0;
   int status = before(d, first, hooks);
@@ -87,7 +87,8 @@ static int cuda_set_step(RtDevice *base) {
 
 static int cuda_finish(RtDevice *base, const RtHooks *hooks) {
   CudaDevice *d = dtm_cuda_of(base);
-  return dtm_cuda_staging_pending(d) ? dtm_cuda_staging_look(d, hooks) : 0;
+  int status = dtm_cuda_graph_finish(d); /* on all ranks, whatever outputs are */
+  return status || !dtm_cuda_staging_pending(d) ? status : dtm_cuda_staging_look(d, hooks);
 }
 
 static int cuda_sync(RtDevice *base) {
@@ -186,7 +187,6 @@ static void cuda_close(RtDevice *base) {
     d->cu->context_release(d->device);
   }
   free(d->states);
-  free(d->plain);
   free(d->modules);
   free(d->functions);
   base->comm->mirror = NULL;
@@ -300,8 +300,7 @@ static int open_code(CudaDevice *d, const RtCode *code) {
   d->modules = calloc((size_t)d->code.header->nmodules + 1, sizeof *d->modules);
   d->functions = calloc((size_t)d->code.header->nfunctions + 1, sizeof *d->functions);
   d->states = calloc(d->base.image->action_count + 1, sizeof *d->states);
-  d->plain = calloc(d->base.image->action_count + 1, sizeof *d->plain);
-  if (d->modules && d->functions && d->states && d->plain) return 0;
+  if (d->modules && d->functions && d->states) return 0;
   return dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
 }
 

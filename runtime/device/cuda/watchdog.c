@@ -150,7 +150,7 @@ int dtm_cuda_watch_capture(CudaDevice *d) {
 }
 
 int dtm_cuda_watch_captured(CudaDevice *d, uint32_t action) {
-  return d->capturing ? mark(d, action + 1, d->comm) : 0;
+  return mark(d, action + 1, d->comm);
 }
 
 int dtm_cuda_watch_join(CudaDevice *d) {
