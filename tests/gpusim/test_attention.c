@@ -311,18 +311,7 @@ END_TEST
 static const uint32_t both[] = {ABI_F32, ABI_BF16};
 
 START_TEST(dropout_by_global_element) {
-  Attention a = attention_shape(both[_i], 2, 2, 1, 40, 70, 8, 8);
-  a.dropout = 0.4;
-  a.seed = 5;
-  a.instance = 77;
-  a.step = 3;
-  a.batch_offset[0] = 3;
-  a.batch_shape[0] = 9;
-  a.first_query = 11;
-  a.all_queries = 100;
-  a.first_key = 20;
-  a.all_keys = 200;
-  a.causal = 1;
+  Attention a = attention_dropped(both[_i], 40, 70);
   check(a);
   /* The same elements, of micro-batch 2 of 4 along the batch, and then along the heads. */
   Attention part = a;
@@ -337,14 +326,8 @@ START_TEST(dropout_by_global_element) {
 }
 END_TEST
 
-/* Heads 3 .. 7 of twelve, which see key heads 1 and 2 of four. */
 START_TEST(heads_of_a_rank) {
-  Attention a = attention_shape(both[_i], 1, 5, 3, 40, 30, 8, 8);
-  a.first_head = 3;
-  a.all_heads = 12;
-  a.first_group = 1;
-  a.group_size = 3;
-  check(a);
+  check(attention_cut_heads(both[_i]));
 }
 END_TEST
 

@@ -178,3 +178,28 @@ Attention attention_shape(uint32_t dtype, int64_t batch, int64_t heads, int64_t 
                      .all_keys = keys,
                      .threads = 2};
 }
+
+Attention attention_dropped(uint32_t dtype, int64_t queries, int64_t keys) {
+  Attention a = attention_shape(dtype, 2, 2, 1, queries, keys, 8, 8);
+  a.dropout = 0.4;
+  a.seed = 5;
+  a.instance = 77;
+  a.step = 3;
+  a.batch_offset[0] = 3;
+  a.batch_shape[0] = 9;
+  a.first_query = 11;
+  a.all_queries = 100;
+  a.first_key = 20;
+  a.all_keys = 200;
+  a.causal = 1;
+  return a;
+}
+
+Attention attention_cut_heads(uint32_t dtype) {
+  Attention a = attention_shape(dtype, 1, 5, 3, 40, 30, 8, 8);
+  a.first_head = 3;
+  a.all_heads = 12;
+  a.first_group = 1;
+  a.group_size = 3;
+  return a;
+}

@@ -20,6 +20,11 @@ typedef struct AttentionRun {
 
 Attention attention_shape(uint32_t dtype, int64_t batch, int64_t heads, int64_t groups,
                           int64_t queries, int64_t keys, int64_t width, int64_t features);
+/* A block out of the middle of a larger tensor, with dropout: what is drawn follows from where an
+ * element lies in the whole. */
+Attention attention_dropped(uint32_t dtype, int64_t queries, int64_t keys);
+/* Heads 3 .. 7 of twelve, which see key heads 1 and 2 of four. */
+Attention attention_cut_heads(uint32_t dtype);
 /* Random operands in [-1, 1). At most one batch dim. */
 AttentionWhole attention_begin(Attention a);
 void attention_end(AttentionWhole *w);

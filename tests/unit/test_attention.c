@@ -90,31 +90,13 @@ END_TEST
 
 START_TEST(dropout_by_global_element) {
   for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++) {
-    Attention a = attention_shape(dtypes[t], 2, 2, 1, 70, 90, 8, 8);
-    a.dropout = 0.4;
-    a.seed = 5;
-    a.instance = 77;
-    a.step = 3;
-    a.batch_offset[0] = 3;
-    a.batch_shape[0] = 9;
-    a.first_query = 11;
-    a.all_queries = 100;
-    a.first_key = 20;
-    a.all_keys = 200;
-    a.causal = 1;
-    check_all_sets(a);
+    check_all_sets(attention_dropped(dtypes[t], 70, 90));
   }
 }
 END_TEST
 
-/* Heads 3 .. 7 of twelve, which see key heads 1 and 2 of four. */
 START_TEST(heads_of_a_rank) {
-  Attention a = attention_shape(ABI_F32, 1, 5, 3, 40, 30, 8, 8);
-  a.first_head = 3;
-  a.all_heads = 12;
-  a.first_group = 1;
-  a.group_size = 3;
-  check_all_sets(a);
+  check_all_sets(attention_cut_heads(ABI_F32));
 }
 END_TEST
 

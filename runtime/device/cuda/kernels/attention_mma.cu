@@ -16,6 +16,10 @@
  *   keys     block of keys; queries go by:      S' = K Q', dP' = V G', dV += P' G, dK += dS' Q
  *   queries  block of queries; keys go by:      S = Q K', dP = G V', dQ += dS K
  *
+ * Weights and dS enter products in the element type, as in other implementations. In f16 an element
+ * of dS beyond 65504 is infinite there, though its sums with K or Q, times the scale, might not be:
+ * gradients of such a size need a smaller loss scale, or bf16.
+ *
  * Every sum is made by one thread in ascending order: results do not depend on the machine. That
  * is why S and dP are computed twice backward.
  *
