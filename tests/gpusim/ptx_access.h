@@ -23,6 +23,7 @@ void ptx_fail_race(PtxWarp *warp, const PtxOp *op, uint32_t lane, const PtxRegio
                    const PtxCollision *collision, bool writes);
 PtxToucher ptx_toucher(const PtxWarp *warp, const PtxRegion *region);
 
-PtxRun ptx_run_load, ptx_run_store, ptx_run_load_param;
+/* Who touches a region is recorded, unless nobody wants to know. */
+bool ptx_recorded(const PtxWarp *warp, const PtxRegion *region);
 
 #endif

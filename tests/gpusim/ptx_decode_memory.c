@@ -6,6 +6,7 @@
 #include "ptx_access.h"
 #include "ptx_async.h"
 #include "ptx_run.h"
+#include "ptx_wide.h"
 
 /* Where data may be cached and for how long says nothing about what it is. */
 static void take_cache_hints(PtxDecoder *d, uint32_t *extra_operands) {
@@ -128,11 +129,11 @@ bool ptx_decode_ld(PtxDecoder *d) {
     if (address->value < 0 || end > param->size)
       return ptx_decode_error(d, "reads behind the end of '%s'", address->name);
     form.offset = (int64_t)param->value + address->value;
-    ptx_emit(d, ptx_run_load_param, FLOW_NEXT)->memory = new_form(d, form);
+    ptx_emit(d, ptx_wide()->load_param, FLOW_NEXT)->memory = new_form(d, form);
     return true;
   }
   if (!ptx_address(d, address, &form)) return false;
-  ptx_emit(d, ptx_run_load, FLOW_CHECK)->memory = new_form(d, form);
+  ptx_emit(d, ptx_wide()->load, FLOW_CHECK)->memory = new_form(d, form);
   return true;
 }
 
@@ -146,7 +147,7 @@ bool ptx_decode_st(PtxDecoder *d) {
       !ptx_address(d, &d->at->operands[0], &form))
     return false;
   form.way = strong ? ACCESS_ATOMIC_WRITE : ACCESS_WRITE;
-  ptx_emit(d, ptx_run_store, FLOW_CHECK)->memory = new_form(d, form);
+  ptx_emit(d, ptx_wide()->store, FLOW_CHECK)->memory = new_form(d, form);
   return true;
 }
 

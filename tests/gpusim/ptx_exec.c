@@ -370,7 +370,7 @@ static void begin_block(PtxBlock *b) {
   b->shared_clock.floor = b->shared_clock.launch = b->clock.begin;
   b->atomic_seen = b->fence_seen = false;
   memset(b->arrived, 0, sizeof b->arrived);
-  ptx_region_forget(&b->shared, 0, b->shared.bytes);
+  ptx_region_begin(&b->shared);
   ptx_region_forget(&b->local, 0, b->local.bytes);
   for (uint32_t i = 0; i < b->nwarps; i++) {
     PtxWarp *w = &b->warps[i];
@@ -476,6 +476,7 @@ static void block_open(PtxBlock *b) {
   b->nthreads = size[0] * size[1] * size[2];
   b->nwarps = (b->nthreads + PTX_LANES - 1) / PTX_LANES;
   region(&b->shared, fn->info.shared_bytes + b->launch->shared_bytes, "shared memory");
+  ptx_region_share(&b->shared);
   region(&b->local, b->nwarps * PTX_LANES * local_stride(fn), "local memory");
   region(&b->params, fn->info.param_bytes, "parameters");
   if (fn->info.param_bytes) memcpy(b->params.base, b->launch->params, fn->info.param_bytes);

@@ -1,38 +1,22 @@
 /* Shadow of a region: one bit for each byte that was written, and two records for each word, who
- * wrote it last and who read it. Records are of 4 bytes until a page sees a narrower access. */
-#include "ptx_shadow.h"
+ * wrote it last and who read it: ptx_page.h. */
+#include "ptx_page.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAGE = 4096, PAGE_SHIFT = 12 };
-
-struct PtxPage {
-  uint64_t written[PAGE / 64]; /* a bit for each byte */
-  uint32_t nwritten;
-  uint32_t shift;    /* a record is of 1 << shift bytes */
-  uint64_t *records; /* of writes, behind them those of reads; NULL until somebody touches it */
-};
-
-/* A record: epoch, phase of the warp, warp, lane, atomic. A greater number is a later access. */
-#define EPOCH_SHIFT 28
-#define PHASE_SHIFT 14
-#define WARP_SHIFT 8
-#define LANE_SHIFT 2
-#define PHASE_MASK ((uint64_t)0x3fff << PHASE_SHIFT)
-#define WARP_MASK ((uint64_t)63 << WARP_SHIFT)
-#define LANE_MASK ((uint64_t)63 << LANE_SHIFT)
-#define ATOMIC ((uint64_t)1 << 1)
-#define MANY_WARPS ((uint64_t)63 << WARP_SHIFT)
-#define MANY_BLOCKS ((uint64_t)62 << WARP_SHIFT)
-#define MANY_LANES LANE_MASK
-#define PENDING UINT64_MAX
+enum { PAGE = PTX_PAGE, PAGE_SHIFT = PTX_PAGE_SHIFT };
 
 /* --- pages --------------------------------------------------------------------------------------
  */
 
 static size_t npages(const PtxRegion *r) {
   return (r->bytes + PAGE - 1) / PAGE;
+}
+
+static void *or_die(void *p) {
+  if (!p) abort(); /* tests have nothing better to do */
+  return p;
 }
 
 bool ptx_region_init(PtxRegion *r, void *base, size_t bytes, const char *name) {
@@ -48,15 +32,12 @@ void ptx_region_clear(PtxRegion *r) {
       free(r->pages[i]);
     }
   free(r->pages);
+  free(r->reads);
   r->pages = NULL;
+  r->reads = NULL;
 }
 
-static void *or_die(void *p) {
-  if (!p) abort(); /* tests have nothing better to do */
-  return p;
-}
-
-static PtxPage *page_at(PtxRegion *r, size_t offset) {
+PtxPage *ptx_page_at(PtxRegion *r, size_t offset) {
   PtxPage **page = &r->pages[offset >> PAGE_SHIFT];
   if (!*page) {
     *page = or_die(calloc(1, sizeof **page));
@@ -65,8 +46,7 @@ static PtxPage *page_at(PtxRegion *r, size_t offset) {
   return *page;
 }
 
-/* Records at least as fine as an access of `bytes` at `offset`. */
-static uint64_t *records_of(PtxPage *page, size_t offset, size_t bytes) {
+uint64_t *ptx_page_records(PtxPage *page, size_t offset, size_t bytes) {
   uint32_t shift = page->shift;
   while (((offset | bytes) & (((size_t)1 << shift) - 1)) != 0) shift--;
   if (page->records && shift == page->shift) return page->records;
@@ -84,11 +64,6 @@ static uint64_t *records_of(PtxPage *page, size_t offset, size_t bytes) {
   return records;
 }
 
-/* Bits [first, first + n) of a word. */
-static uint64_t bits(size_t first, size_t n) {
-  return (n >= 64 ? UINT64_MAX : ((uint64_t)1 << n) - 1) << first;
-}
-
 /* Cuts a range into pages: calls stand in the loop with `page offset`, `at` in the page and `n`. */
 #define FOR_PAGES(offset, bytes, at, n)                                                            \
   for (size_t end_ = (offset) + (bytes), o_ = (offset), at = o_ & (PAGE - 1),                      \
@@ -96,12 +71,13 @@ static uint64_t bits(size_t first, size_t n) {
        o_ < end_; o_ += n, at = 0, n = end_ - o_ < PAGE ? end_ - o_ : PAGE)
 
 void ptx_region_mark(PtxRegion *r, size_t offset, size_t bytes) {
+  if ((offset | bytes) & 3) r->poisoned = false;
   FOR_PAGES(offset, bytes, at, n) {
-    PtxPage *page = page_at(r, o_);
+    PtxPage *page = ptx_page_at(r, o_);
     if (page->nwritten == PAGE) continue;
     for (size_t b = at; b < at + n;) {
       size_t first = b & 63, many = at + n - b < 64 - first ? at + n - b : 64 - first;
-      uint64_t mask = bits(first, many), *word = &page->written[b >> 6];
+      uint64_t mask = ptx_bits(first, many), *word = &page->written[b >> 6];
       page->nwritten += (uint32_t)__builtin_popcountll(mask & ~*word);
       *word |= mask;
       b += many;
@@ -115,12 +91,25 @@ void ptx_region_forget(PtxRegion *r, size_t offset, size_t bytes) {
     if (!page) continue;
     for (size_t b = at; b < at + n;) {
       size_t first = b & 63, many = at + n - b < 64 - first ? at + n - b : 64 - first;
-      uint64_t mask = bits(first, many), *word = &page->written[b >> 6];
+      uint64_t mask = ptx_bits(first, many), *word = &page->written[b >> 6];
       page->nwritten -= (uint32_t)__builtin_popcountll(mask & *word);
       *word &= ~mask;
       b += many;
     }
   }
+}
+
+void ptx_region_share(PtxRegion *r) {
+  r->reads = or_die(malloc(sizeof *r->reads));
+  r->reads->len = 0;
+}
+
+void ptx_region_begin(PtxRegion *r) {
+  uint32_t *word = (uint32_t *)(void *)r->base;
+  ptx_region_forget(r, 0, r->bytes);
+  for (size_t i = 0; i < r->bytes / 4; i++) word[i] = PTX_POISON;
+  r->poisoned = true;
+  r->reads->len = 0;
 }
 
 size_t ptx_region_unwritten(const PtxRegion *r, size_t offset, size_t bytes) {
@@ -130,7 +119,7 @@ size_t ptx_region_unwritten(const PtxRegion *r, size_t offset, size_t bytes) {
     if (page->nwritten == PAGE) continue;
     for (size_t b = at; b < at + n;) {
       size_t first = b & 63, many = at + n - b < 64 - first ? at + n - b : 64 - first;
-      uint64_t missing = bits(first, many) & ~page->written[b >> 6];
+      uint64_t missing = ptx_bits(first, many) & ~page->written[b >> 6];
       if (missing) return o_ - at + (b & ~(size_t)63) + (size_t)__builtin_ctzll(missing);
       b += many;
     }
@@ -164,11 +153,6 @@ void ptx_region_copy(PtxRegion *to, size_t to_offset, const PtxRegion *from, siz
 /* --- who touched --------------------------------------------------------------------------------
  */
 
-static uint64_t record_of(const PtxToucher *who, uint32_t lane) {
-  return who->clock->now << EPOCH_SHIFT | (uint64_t)who->phase << PHASE_SHIFT |
-         (uint64_t)who->warp << WARP_SHIFT | (uint64_t)lane << LANE_SHIFT;
-}
-
 /* Does nothing order the earlier access `old` before `mine`? */
 static bool unordered(uint64_t old, uint64_t mine, const PtxClock *clock) {
   if (old < clock->floor << EPOCH_SHIFT) return false;
@@ -193,25 +177,17 @@ static bool collide(PtxCollision *c, uint64_t old, const PtxClock *clock, size_t
   return false;
 }
 
-/* The readers `old` and `mine` in one record. */
-static uint64_t join_readers(uint64_t old, uint64_t mine, const PtxClock *clock) {
-  if (old < clock->floor << EPOCH_SHIFT) return mine;
-  if ((old & WARP_MASK) == MANY_BLOCKS) return old;
-  if (old >> EPOCH_SHIFT < clock->begin) return clock->now << EPOCH_SHIFT | MANY_BLOCKS;
-  if (old >> EPOCH_SHIFT < clock->now) return mine;
-  if ((old ^ mine) & WARP_MASK) return mine | MANY_WARPS | MANY_LANES;
-  return (old ^ mine) & LANE_MASK ? mine | MANY_LANES : mine;
-}
-
 bool ptx_region_touch(PtxRegion *r, size_t offset, size_t bytes, PtxAccess access,
                       const PtxToucher *who, uint32_t lane, bool same, PtxCollision *collision) {
   const PtxClock *clock = who->clock;
-  uint64_t mine = record_of(who, lane);
+  uint64_t mine = ptx_record_of(who, lane);
   bool atomic = access >= ACCESS_ATOMIC;
   bool writes = access == ACCESS_WRITE || access == ACCESS_ATOMIC || access == ACCESS_ATOMIC_WRITE;
+  PtxBounds bounds = ptx_bounds_of(clock);
+  if (writes) ptx_region_writes(r, clock);
   FOR_PAGES(offset, bytes, at, n) {
-    PtxPage *page = page_at(r, o_);
-    uint64_t *wrote = records_of(page, at, n);
+    PtxPage *page = ptx_page_at(r, o_);
+    uint64_t *wrote = ptx_page_records(page, at, n);
     uint32_t shift = page->shift;
     uint64_t *read = wrote + (PAGE >> shift);
     for (size_t j = at >> shift; j < (at + n) >> shift; j++) {
@@ -226,155 +202,40 @@ bool ptx_region_touch(PtxRegion *r, size_t offset, size_t bytes, PtxAccess acces
           return collide(collision, read[j], clock, where, false);
         wrote[j] = atomic ? mine | ATOMIC : mine;
       } else if (!atomic) {
-        read[j] = join_readers(read[j], mine, clock);
+        read[j] = ptx_join_readers(read[j], mine, &bounds);
       }
     }
   }
   return true;
 }
 
-/* Not more than 512 records at a time: 32 lanes of 16 bytes. Returns whether no record stands in
- * the way: each is old enough or of the same thread. `of_readers` lets those pass that stay as they
- * are. */
-static bool row_is_free(const uint64_t *records, size_t n, uint64_t mine, uint32_t lane_shift,
-                        const PtxClock *clock, bool of_readers) {
-  uint64_t floor = clock->floor << EPOCH_SHIFT, begin = clock->begin << EPOCH_SHIFT,
-           now = clock->now << EPOCH_SHIFT;
-  uint64_t bad = 0;
-  for (size_t j = 0; j < n; j++) {
-    uint64_t old = records[j];
-    uint64_t me = mine + ((uint64_t)(j >> lane_shift) << LANE_SHIFT);
-    uint64_t many = (old & WARP_MASK) == MANY_BLOCKS;
-    uint64_t earlier = (old < floor) | ((old >= begin) & (old < now) & (many ^ 1));
-    uint64_t own = ((old ^ me) & ~(PHASE_MASK | ATOMIC)) == 0;
-    bad |= !(earlier | own | (many & of_readers & (old >= floor)));
-  }
-  return !bad;
-}
-
-bool ptx_region_touch_row(PtxRegion *r, size_t offset, size_t bytes, PtxAccess access,
-                          const PtxToucher *who, uint32_t first, uint32_t lanes) {
-  const PtxClock *clock = who->clock;
-  bool writes = access == ACCESS_WRITE;
-  if (access > ACCESS_WRITE || bytes > 16) return false;
-  for (int commit = 0; commit < 2; commit++) {
-    uint64_t mine = record_of(who, first);
-    FOR_PAGES(offset, lanes * bytes, at, n) {
-      PtxPage *page = page_at(r, o_);
-      uint64_t *wrote = records_of(page, at, bytes);
-      uint32_t shift = page->shift, lane_shift = (uint32_t)__builtin_ctzll(bytes) - shift;
-      size_t begin = at >> shift, many = n >> shift;
-      uint64_t *read = wrote + (PAGE >> shift) + begin;
-      wrote += begin;
-      if (!commit) {
-        if (!row_is_free(wrote, many, mine, lane_shift, clock, false) ||
-            !row_is_free(read, many, mine, lane_shift, clock, !writes))
-          return false;
-        if (access == ACCESS_READ_CONSTANT)
-          for (size_t j = 0; j < many; j++)
-            if (wrote[j] >= clock->launch << EPOCH_SHIFT) return false;
-      } else if (writes) {
-        for (size_t j = 0; j < many; j++)
-          wrote[j] = mine + ((uint64_t)(j >> lane_shift) << LANE_SHIFT);
-      } else {
-        uint64_t floor = clock->floor << EPOCH_SHIFT;
-        for (size_t j = 0; j < many; j++) {
-          uint64_t old = read[j], me = mine + ((uint64_t)(j >> lane_shift) << LANE_SHIFT);
-          read[j] = old >= floor && (old & WARP_MASK) == MANY_BLOCKS ? old : me;
-        }
-      }
-      mine += (uint64_t)(many >> lane_shift) << LANE_SHIFT;
+void ptx_region_flush_reads(PtxRegion *r, const PtxClock *clock) {
+  PtxBounds bounds = ptx_bounds_of(clock);
+  PtxReadLog *log = r->reads;
+  for (uint32_t i = 0; i < log->len; i++) {
+    const PtxReads *reads = &log->reads[i];
+    PtxToucher who = {clock, reads->warp, reads->phase};
+    for (uint32_t left = reads->mask; left; left &= left - 1) {
+      uint32_t lane = (uint32_t)__builtin_ctz(left);
+      uint64_t mine = ptx_record_of(&who, lane);
+      size_t offset = (size_t)reads->first[lane] << 2;
+      PtxPage *page = ptx_page_at(r, offset);
+      uint64_t *read = ptx_page_records(page, 0, 4) + (PAGE >> page->shift);
+      size_t first = (offset & (PAGE - 1)) >> page->shift;
+      for (size_t j = first; j < first + (reads->words << 2 >> page->shift); j++)
+        read[j] = ptx_join_readers(read[j], mine, &bounds);
     }
   }
-  return true;
-}
-
-/* The bounds between which a record tells of an earlier launch, an earlier block, an earlier epoch.
- */
-typedef struct Bounds {
-  uint64_t floor, begin, now, launch;
-} Bounds;
-
-static Bounds bounds_of(const PtxClock *clock) {
-  return (Bounds){clock->floor << EPOCH_SHIFT, clock->begin << EPOCH_SHIFT,
-                  clock->now << EPOCH_SHIFT, clock->launch << EPOCH_SHIFT};
-}
-
-/* Plainly ordered before `mine`, or of the same thread. */
-static inline bool plain(uint64_t old, uint64_t mine, const Bounds *b) {
-  if (old < b->floor || !((old ^ mine) & ~(PHASE_MASK | ATOMIC))) return true;
-  return old >= b->begin && old < b->now && (old & WARP_MASK) != MANY_BLOCKS;
-}
-
-/* One access of `n` records; false when it must be looked at closely. */
-static inline bool touch_records(uint64_t *wrote, uint64_t *read, size_t n, PtxAccess access,
-                                 uint64_t mine, const Bounds *b, const PtxClock *clock) {
-  for (size_t j = 0; j < n; j++)
-    if (!plain(wrote[j], mine, b)) return false;
-  if (access == ACCESS_WRITE) {
-    for (size_t j = 0; j < n; j++)
-      if (!plain(read[j], mine, b)) return false;
-    for (size_t j = 0; j < n; j++) wrote[j] = mine;
-    return true;
-  }
-  if (access == ACCESS_READ_CONSTANT)
-    for (size_t j = 0; j < n; j++)
-      if (wrote[j] >= b->launch) return false;
-  for (size_t j = 0; j < n; j++)
-    read[j] = plain(read[j], mine, b) ? mine : join_readers(read[j], mine, clock);
-  return true;
-}
-
-uint32_t ptx_region_touch_lanes(PtxRegion *r, const uint64_t *offsets, uint32_t mask, size_t bytes,
-                                PtxAccess access, const PtxToucher *who, bool recorded) {
-  Bounds bounds = bounds_of(who->clock);
-  uint64_t lane0 = record_of(who, 0), number = UINT64_MAX, *wrote = NULL, *read = NULL;
-  uint32_t unsettled = 0, shift = 0;
-  bool writes = access == ACCESS_WRITE, whole = false;
-  PtxPage *page = NULL;
-  if (access > ACCESS_WRITE) return mask;
-  for (uint32_t left = mask; left; left &= left - 1) {
-    uint32_t lane = (uint32_t)__builtin_ctz(left);
-    size_t at = offsets[lane] & (PAGE - 1);
-    if (offsets[lane] >> PAGE_SHIFT != number) { /* most lanes are in the page of the one before */
-      number = offsets[lane] >> PAGE_SHIFT;
-      page = r->pages[number];
-      if (page && recorded && (!page->records || bytes & (((size_t)1 << page->shift) - 1)))
-        page = NULL; /* its records are to be made first */
-      if (page) {
-        shift = page->shift;
-        wrote = page->records;
-        read = recorded ? wrote + (PAGE >> shift) : NULL;
-        whole = page->nwritten == PAGE;
-      }
-    }
-    unsettled |= 1u << lane;
-    if (!page) continue;
-    uint64_t want = bits(at & 63, bytes), *word = &page->written[at >> 6];
-    if (!writes && !whole && (*word & want) != want) continue;
-    if (recorded) {
-      uint64_t mine = lane0 + ((uint64_t)lane << LANE_SHIFT);
-      size_t first = at >> shift, n = bytes >> shift;
-      if (n == 1
-              ? !touch_records(wrote + first, read + first, 1, access, mine, &bounds, who->clock)
-              : !touch_records(wrote + first, read + first, n, access, mine, &bounds, who->clock))
-        continue;
-    }
-    unsettled &= ~(1u << lane);
-    if (writes && !whole && (*word & want) != want) {
-      page->nwritten += (uint32_t)__builtin_popcountll(want & ~*word);
-      *word |= want;
-    }
-  }
-  return unsettled;
+  log->len = 0;
 }
 
 bool ptx_region_pend(PtxRegion *r, size_t offset, size_t bytes, const PtxToucher *who,
                      uint32_t lane, PtxCollision *collision) {
   if (!ptx_region_touch(r, offset, bytes, ACCESS_WRITE, who, lane, false, collision)) return false;
+  r->pending++;
   FOR_PAGES(offset, bytes, at, n) {
-    PtxPage *page = page_at(r, o_);
-    uint64_t *wrote = records_of(page, at, n);
+    PtxPage *page = ptx_page_at(r, o_);
+    uint64_t *wrote = ptx_page_records(page, at, n);
     for (size_t j = at >> page->shift; j < (at + n) >> page->shift; j++) wrote[j] = PENDING;
   }
   return true;
@@ -382,11 +243,13 @@ bool ptx_region_pend(PtxRegion *r, size_t offset, size_t bytes, const PtxToucher
 
 void ptx_region_land(PtxRegion *r, size_t offset, size_t bytes, const PtxToucher *who,
                      uint32_t lane) {
+  ptx_region_writes(r, who->clock);
+  r->pending--;
   FOR_PAGES(offset, bytes, at, n) {
-    PtxPage *page = page_at(r, o_);
-    uint64_t *wrote = records_of(page, at, n);
+    PtxPage *page = ptx_page_at(r, o_);
+    uint64_t *wrote = ptx_page_records(page, at, n);
     for (size_t j = at >> page->shift; j < (at + n) >> page->shift; j++)
-      wrote[j] = record_of(who, lane);
+      wrote[j] = ptx_record_of(who, lane);
   }
   ptx_region_mark(r, offset, bytes);
 }

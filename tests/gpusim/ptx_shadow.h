@@ -9,6 +9,7 @@
 #include "ptx.h"
 
 typedef struct PtxPage PtxPage;
+typedef struct PtxReadLog PtxReadLog;
 
 /* A range of addresses that kernels may use. */
 typedef struct PtxRegion {
@@ -18,7 +19,15 @@ typedef struct PtxRegion {
   PtxPage **pages; /* NULL where nothing happened yet */
   bool read_only;
   bool recorded; /* who touched it */
+  /* Of shared memory only. While nobody writes, who reads is kept in a list, which the next barrier
+   * empties. What nobody wrote holds PTX_POISON, unless a word was written in part. */
+  PtxReadLog *reads;
+  uint64_t wrote_at; /* epoch of the last write */
+  uint32_t pending;  /* copies under way */
+  bool poisoned;
 } PtxRegion;
+
+#define PTX_POISON 0xa5c3e10fu
 
 enum { PTX_FREED = 64 };
 
@@ -60,6 +69,10 @@ typedef enum PtxAccess {
 
 bool ptx_region_init(PtxRegion *region, void *base, size_t bytes, const char *name);
 void ptx_region_clear(PtxRegion *region);
+/* Makes it shared memory of a block. */
+void ptx_region_share(PtxRegion *region);
+/* A new block: nothing of shared memory is written. */
+void ptx_region_begin(PtxRegion *region);
 /* All of it unwritten and untouched again. */
 void ptx_region_forget(PtxRegion *region, size_t offset, size_t bytes);
 void ptx_region_mark(PtxRegion *region, size_t offset, size_t bytes);
@@ -93,17 +106,6 @@ typedef struct PtxCollision {
  * there already (`same`) does not race with other stores. */
 bool ptx_region_touch(PtxRegion *region, size_t offset, size_t bytes, PtxAccess access,
                       const PtxToucher *who, uint32_t lane, bool same, PtxCollision *collision);
-/* The same for `lanes` lanes from `first` on with `bytes` each, a power of two, one behind the
- * other: true when it is plain that none races. Otherwise nothing was noted, and each lane must be
- * looked at. */
-bool ptx_region_touch_row(PtxRegion *region, size_t offset, size_t bytes, PtxAccess access,
-                          const PtxToucher *who, uint32_t first, uint32_t lanes);
-/* Lanes of a mask that each access `bytes` (a power of two, aligned) at an offset of their own:
- * notes all of it, also what is written, for those lanes that are plainly right, and returns the
- * others, of which nothing was noted. */
-uint32_t ptx_region_touch_lanes(PtxRegion *region, const uint64_t *offsets, uint32_t mask,
-                                size_t bytes, PtxAccess access, const PtxToucher *who,
-                                bool recorded);
 /* Bytes that a copy under way will write: nobody may touch them, until ptx_region_land. */
 bool ptx_region_pend(PtxRegion *region, size_t offset, size_t bytes, const PtxToucher *who,
                      uint32_t lane, PtxCollision *collision);

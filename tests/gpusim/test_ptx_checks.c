@@ -140,6 +140,71 @@ static const Case cases[] = {
      "st.shared.u32 [%r3], 0; bar.sync 0; atom.shared.add.u32 %r10, [own], 1; "
      "ld.shared.u32 %r10, [own];",
      1, 64, PTX_FAULT_RACE, "wrote"},
+    {"read by one warp, written by the next",
+     "st.shared.u32 [%r3], %r1; bar.sync 0; ld.shared.u32 %r10, [%r3]; xor.b32 %r4, %r3, 128; "
+     "setp.ge.u32 %p1, %r1, 32; @%p1 st.shared.u32 [%r4], %r1;",
+     1, 64, PTX_FAULT_RACE, "thread (0, 0, 0) read"},
+    {"read by all, written by one",
+     "st.shared.u32 [%r3], %r1; bar.sync 0; ld.shared.v2.u32 {%r10, %r11}, [own+40]; "
+     "setp.eq.u32 %p1, %r1, 63; @%p1 st.shared.u32 [own+44], 7;",
+     1, 64, PTX_FAULT_RACE, "byte 44 of 'shared memory', which other threads read"},
+    {"read by all, changed by one",
+     "st.shared.u32 [%r3], %r1; bar.sync 0; ld.shared.u32 %r10, [own+40]; "
+     "setp.eq.u32 %p1, %r1, 63; @%p1 red.shared.add.u32 [own+40], 7;",
+     1, 64, PTX_FAULT_RACE, "other threads read"},
+    {"read by all, copied to by one",
+     "st.shared.u32 [%r3], %r1; bar.sync 0; ld.shared.u32 %r10, [own+40]; "
+     "setp.eq.u32 %p1, %r1, 63; @%p1 cp.async.ca.shared.global [own+40], [%rd3], 4;",
+     1, 64, PTX_FAULT_RACE, "other threads read"},
+    {"read often before it is written",
+     "st.shared.u32 [%r3], %r1; bar.sync 0; ld.shared.u32 %r10, [%r3]; L: add.u32 %r11, %r11, 1; "
+     "ld.shared.u32 %r12, [own+128]; setp.lt.u32 %p1, %r11, 3000; @%p1 bra L; "
+     "setp.eq.u32 %p1, %r1, 63; @%p1 st.shared.u32 [own], 7;",
+     1, 64, PTX_FAULT_RACE, "thread (0, 0, 0) read"},
+    {"its own word after a read",
+     "st.shared.u32 [%r3], %r1; bar.sync 0; ld.shared.u32 %r10, [%r3]; st.shared.u32 [%r3], 5; "
+     "ld.shared.u32 %r10, [%r3]; bar.sync 0; xor.b32 %r4, %r3, 128; ld.shared.u32 %r10, [%r4];",
+     1, 64, PTX_FAULT_NONE, NULL},
+    {"read by lanes, written behind bar.warp.sync",
+     "st.shared.u32 [%r3], %r1; bar.sync 0; xor.b32 %r4, %r3, 4; ld.shared.u32 %r10, [%r4]; "
+     "bar.warp.sync -1; st.shared.u32 [%r3], %r10;",
+     1, 32, PTX_FAULT_NONE, NULL},
+    {"every other word, by half of the lanes",
+     "st.shared.u32 [%r3], %r1; bar.sync 0; and.b32 %r4, %r1, 1; setp.eq.u32 %p1, %r4, 0; "
+     "mov.u32 %r4, own; mad.lo.u32 %r4, %r1, 8, %r4; @%p1 ld.shared.u32 %r10, [%r4]; "
+     "@!%p1 ld.shared.u32 %r10, [%r4+-8]; shr.u32 %r5, %r1, 1; shl.b32 %r5, %r5, 2; "
+     "setp.ne.u32 %p2, %r10, %r5; @%p2 trap;",
+     1, 24, PTX_FAULT_UNWRITTEN, "byte 96 of 'shared memory'"},
+    {"a part of a word that is read",
+     "st.shared.u16 [own+4], 5; bar.sync 0; ld.shared.u32 %r10, [own+4];", 1, 1,
+     PTX_FAULT_UNWRITTEN, "byte 6 of 'shared memory'"},
+    {"a part of another word",
+     "st.shared.u16 [own+2], 5; st.shared.u32 [own+8], 1; bar.sync 0; ld.shared.u32 %r10, [own+8];"
+     "ld.shared.v2.u32 {%r10, %r11}, [own+8];",
+     1, 1, PTX_FAULT_UNWRITTEN, "byte 12 of 'shared memory'"},
+    {"the word that fills what is unwritten",
+     "st.shared.u32 [%r3], 0xa5c3e10f; bar.sync 0; ld.shared.u32 %r10, [%r3+128]; "
+     "setp.ne.u32 %p1, %r10, 0xa5c3e10f; @%p1 trap;",
+     1, 64, PTX_FAULT_UNWRITTEN, "thread (32, 0, 0), made.cu:77"},
+    {"words at both ends of shared memory",
+     "mov.u32 %r4, 1016; setp.eq.u32 %p1, %r1, 0; selp.b32 %r4, 0, %r4, %p1; mov.u32 %r5, own; "
+     "add.u32 %r5, %r5, %r4; st.shared.u32 [%r5], 1; st.shared.u32 [%r5+4], 2; bar.sync 0; "
+     "ld.shared.v2.u32 {%r10, %r11}, [%r5]; add.u32 %r10, %r10, %r11; setp.ne.u32 %p1, %r10, 3; "
+     "@%p1 trap; ld.shared.u32 %r10, [%r5+8];",
+     1, 2, PTX_FAULT_UNWRITTEN, "byte 8 of 'shared memory'"},
+    {"a word behind the end, of the last lane",
+     "st.shared.u32 [%r3], %r1; bar.sync 0; mov.u32 %r4, own; mad.lo.u32 %r4, %r1, 32, %r4; "
+     "setp.eq.u32 %p1, %r1, 31; @%p1 ld.shared.u32 %r10, [%r4+32];",
+     1, 32, PTX_FAULT_OUTSIDE, "byte 1024 of shared"},
+    {"a misaligned word of one lane",
+     "st.shared.u32 [%r3], %r1; bar.sync 0; setp.eq.u32 %p1, %r1, 9; @%p1 add.u32 %r3, %r3, 2; "
+     "ld.shared.u32 %r10, [%r3];",
+     1, 32, PTX_FAULT_MISALIGNED, "thread (9, 0, 0)"},
+    {"a copy on its way behind a barrier",
+     "st.shared.u32 [%r3], %r1; setp.eq.u32 %p1, %r1, 5; "
+     "@%p1 cp.async.ca.shared.global [own+20], [%rd3], 4; bar.sync 0; ld.shared.u32 %r10, "
+     "[own+20];",
+     1, 32, PTX_FAULT_RACE, "cp.async"},
     /* races in global memory */
     {"between blocks", "st.global.u32 [%rd3], %r2;", 2, 32, PTX_FAULT_RACE, "another block wrote"},
     {"read by one block, written by the next",
@@ -168,6 +233,37 @@ static const Case cases[] = {
      3, 64, PTX_FAULT_NONE, NULL},
     {"atomics of blocks", "atom.global.add.u32 %r10, [counter], 1; red.global.max.u32 [%rd1], %r1;",
      3, 64, PTX_FAULT_NONE, NULL},
+    {"rows with gaps",
+     "and.b32 %r4, %r1, 7; setp.lt.u32 %p1, %r4, 6; shr.u32 %r5, %r1, 3; mad.lo.u32 %r5, %r5, 6, "
+     "%r4; mul.wide.u32 %rd6, %r5, 4; add.u64 %rd7, %rd2, %rd6; add.u64 %rd6, %rd1, %rd6; "
+     "@%p1 ld.global.u32 %r10, [%rd6]; @%p1 st.global.u32 [%rd7], %r5; "
+     "@%p1 ld.global.u32 %r11, [%rd7]; @%p1 setp.ne.u32 %p2, %r11, %r5; @!%p1 setp.ne.u32 %p2, "
+     "%r1, %r1; @%p2 trap; bar.sync 0; ld.global.u32 %r10, [%rd2+188]; ld.global.u32 %r10, "
+     "[%rd2+192];",
+     1, 64, PTX_FAULT_UNWRITTEN, "byte 192 of 'b'"},
+    {"rows with gaps that overlap",
+     "shr.u32 %r5, %r1, 3; mad.lo.u32 %r5, %r5, -1, %r1; mul.wide.u32 %rd6, %r5, 4; "
+     "add.u64 %rd7, %rd2, %rd6; st.global.u32 [%rd7], %r1;",
+     1, 32, PTX_FAULT_RACE, "byte 28 of 'b', which thread (7, 0, 0) wrote"},
+    {"a row of which the middle is unwritten",
+     "setp.eq.u32 %p1, %r1, 17; @!%p1 st.global.u32 [%rd4], %r1; ld.global.u32 %r10, [%rd4];", 1,
+     32, PTX_FAULT_UNWRITTEN, "byte 68 of 'b'"},
+    {"a row of which the last is outside", "ld.global.u32 %r10, [%rd3+132];", 1, 32,
+     PTX_FAULT_OUTSIDE, "thread (31, 0, 0)"},
+    {"a row of which the last is written outside", "st.global.u32 [%rd3+132], %r1;", 1, 32,
+     PTX_FAULT_OUTSIDE, "thread (31, 0, 0)"},
+    {"a row of which the last but one ends",
+     "setp.lt.u32 %p1, %r1, 31; @%p1 ld.global.u32 %r10, [%rd3+132]; "
+     "@%p1 st.global.u32 [%rd4+132], %r10;",
+     1, 32, PTX_FAULT_NONE, NULL},
+    {"a row written by another warp",
+     "ld.global.u32 %r10, [%rd1+128]; ld.global.u32 %r10, [%rd3]; setp.lt.u32 %p1, %r1, 32; "
+     "@%p1 bra L; st.global.u32 [%rd3], %r1; L:",
+     1, 64, PTX_FAULT_RACE, "byte 128 of 'a', which other threads read"},
+    {"a row read by three blocks, written by the last",
+     "ld.global.u32 %r10, [%rd3]; setp.eq.u32 %p1, %r2, 2; setp.eq.and.u32 %p1, %r1, 3, %p1; "
+     "@%p1 st.global.u32 [%rd3], %r1;",
+     3, 32, PTX_FAULT_RACE, "byte 12 of 'a', which another block reads"},
     {"through the constant cache", "st.global.u32 [%rd3], %r1; ld.global.nc.u32 %r10, [%rd3];", 1,
      32, PTX_FAULT_RACE, "wrote"},
     /* copies */
@@ -323,6 +419,46 @@ START_TEST(races_unchecked) {
 }
 END_TEST
 
+/* Two allocations without a gap: lanes may be in both, one lane's vector may not. */
+START_TEST(side_by_side) {
+  static const struct {
+    const char *body, *text; /* of the fault, NULL for none */
+  } rows[] = {
+      {"ld.global.u32 %r10, [%rd3+192]; st.global.u32 [%rd3+192], %r10;", NULL},
+      {"setp.eq.u32 %p1, %r1, 0; @!%p1 ld.global.u32 %r10, [%rd3+-4]; ld.global.u32 %r10, [%rd3];"
+       "ld.global.u32 %r10, [%rd3+-4];",
+       "thread (0, 0, 0)"},
+      {"mul.wide.u32 %rd6, %r1, 16; add.u64 %rd6, %rd1, %rd6; "
+       "ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%rd6]; setp.ne.u32 %p1, %r12, 0; @%p1 trap; "
+       "add.u64 %rd6, %rd6, 16; ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%rd6];",
+       "thread (31, 0, 0)"},
+      {"setp.eq.u32 %p1, %r1, 31; @%p1 ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%rd1+248];",
+       "reads 16 bytes"},
+      {"mul.wide.u32 %rd6, %r1, 8; add.u64 %rd6, %rd1, %rd6; setp.ge.u32 %p1, %r1, 8; "
+       "@%p1 ld.global.v2.u32 {%r10, %r11}, [%rd6+8]; @%p1 st.global.v2.u32 [%rd6+8], {%r1, %r1};",
+       NULL},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    static _Alignas(16) uint8_t both[512];
+    char text[4000];
+    snprintf(text, sizeof text, "%s%s%s", BEGIN, rows[i].body, END);
+    PtxRig rig;
+    ck_assert(ptx_rig_open(&rig, text));
+    ptx_memory_add(rig.memory, both, 256, "one");
+    ptx_memory_add(rig.memory, both + 256, 256, "two");
+    ck_assert(ptx_memory_check_write(rig.memory, both, 256, &rig.fault));
+    ck_assert(ptx_memory_check_write(rig.memory, both + 256, 256, &rig.fault));
+    bool ok = ptx_rig_launch(&rig, "k", 1, 32, 0, (uint64_t[]){(uintptr_t)both, 0});
+    ck_assert_msg(ok == !rows[i].text, "%zu: %s", i, rig.fault.text);
+    if (!ok) {
+      ck_assert_int_eq(rig.fault.kind, PTX_FAULT_OUTSIDE);
+      ck_assert_msg(strstr(rig.fault.text, rows[i].text) != NULL, "%s", rig.fault.text);
+    }
+    ptx_rig_close(&rig);
+  }
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("ptx checks");
   TCase *tc = tcase_create("checks");
@@ -331,6 +467,7 @@ int main(void) {
   tcase_add_test(tc, launches);
   tcase_add_test(tc, host_accesses);
   tcase_add_test(tc, races_unchecked);
+  tcase_add_test(tc, side_by_side);
   suite_add_tcase(suite, tc);
   return suite_run(suite);
 }
