@@ -171,8 +171,7 @@ SimOp *sim_copy_new(SimCopy kind, void *to, const void *from, size_t bytes) {
 typedef struct Fill {
   SimOp op;
   void *to;
-  uint32_t value;
-  unsigned width;
+  unsigned char value;
   size_t n;
 } Fill;
 
@@ -180,15 +179,15 @@ static SimPoll fill_step(SimOp *op) {
   Fill *f = (Fill *)op;
   PtxFault fault = {0};
   sim_memory_show();
-  if (!ptx_memory_check_write(op->stream->device->memory, f->to, f->n * f->width, &fault))
+  if (!ptx_memory_check_write(op->stream->device->memory, f->to, f->n, &fault))
     return sim_fault(op->stream->device, &fault, op->kind->name);
-  for (size_t i = 0; i < f->n; i++) memcpy((char *)f->to + i * f->width, &f->value, f->width);
+  memset(f->to, f->value, f->n);
   return SIM_DONE;
 }
 
 static SimOp *fill_clone(const SimOp *op) {
   const Fill *f = (const Fill *)op;
-  return sim_fill_new(f->to, f->value, f->width, f->n);
+  return sim_fill_new(f->to, f->value, f->n);
 }
 
 static void fill_free(SimOp *op) {
@@ -197,9 +196,9 @@ static void fill_free(SimOp *op) {
 
 static const SimKind fill = {"memset", fill_step, NULL, fill_clone, fill_free, false};
 
-SimOp *sim_fill_new(void *to, uint32_t value, unsigned width, size_t n) {
+SimOp *sim_fill_new(void *to, unsigned char value, size_t n) {
   Fill *f = calloc(1, sizeof *f);
   if (!f) abort();
-  *f = (Fill){{.kind = &fill}, to, value, width, n};
+  *f = (Fill){{.kind = &fill}, to, value, n};
   return &f->op;
 }

@@ -13,7 +13,7 @@ void sim_memory_hide(void);
 /* Copies and fills, as operations to enqueue. */
 typedef enum SimCopy { SIM_TO_DEVICE, SIM_TO_HOST, SIM_ON_DEVICE } SimCopy;
 SimOp *sim_copy_new(SimCopy kind, void *to, const void *from, size_t bytes);
-/* `width` bytes of value, `n` times. */
-SimOp *sim_fill_new(void *to, uint32_t value, unsigned width, size_t n);
+/* `n` bytes of value. */
+SimOp *sim_fill_new(void *to, unsigned char value, size_t n);
 
 #endif

@@ -321,27 +321,11 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CU
   return standin_leave(error);
 }
 
-static CUresult memset_async(CUdeviceptr to, uint32_t value, unsigned width, size_t n,
-                             CUstream handle) {
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t n, CUstream handle) {
   CUresult error;
-  SimStream *stream = standin_stream(handle, &error);
-  if (!error && to % width) error = CUDA_ERROR_INVALID_VALUE;
-  if (!error) error = check_ranges(to, n * width);
-  if (!error && n) sim_enqueue(stream, sim_fill_new(pointer(to), value, width, n));
-  return error;
-}
-
-CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t n, CUstream stream) {
   sim_enter("cuMemsetD8Async", "%zu", n);
-  return standin_leave(memset_async(to, value, 1, n, stream));
-}
-
-CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t n, CUstream stream) {
-  sim_enter("cuMemsetD16Async", "%zu", n);
-  return standin_leave(memset_async(to, value, 2, n, stream));
-}
-
-CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t n, CUstream stream) {
-  sim_enter("cuMemsetD32Async", "%zu", n);
-  return standin_leave(memset_async(to, value, 4, n, stream));
+  SimStream *stream = standin_stream(handle, &error);
+  if (!error) error = check_ranges(to, n);
+  if (!error && n) sim_enqueue(stream, sim_fill_new(pointer(to), value, n));
+  return standin_leave(error);
 }

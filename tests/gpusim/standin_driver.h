@@ -7,8 +7,9 @@
 #define X(member, name, parameters) CUresult name parameters;
 CUDA_DRIVER(X)
 #undef X
-/* Tests of the stand-ins call it, programs do not: see driver.h. */
+/* Tests of the stand-ins call these, programs do not (of the first see driver.h). */
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes);
+CUresult cuCtxSynchronize(void);
 
 /* Dynamic and static shared memory of a block, at most. */
 enum { STANDIN_SHARED = 232448 };

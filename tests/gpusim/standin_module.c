@@ -134,30 +134,6 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
   return standin_leave(*function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND);
 }
 
-CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
-  sim_enter("cuFuncGetAttribute", NULL);
-  if (!sim_handle_is(function, SIM_FUNCTION)) return standin_leave(CUDA_ERROR_INVALID_HANDLE);
-  const SimFunction *f = (const SimFunction *)function;
-  switch ((int)attribute) {
-  case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-    *value = (int)f->info->max_threads;
-    break;
-  case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
-    *value = (int)f->info->shared_bytes;
-    break;
-  case CU_FUNC_ATTRIBUTE_NUM_REGS:
-    *value = (int)f->info->registers;
-    break;
-  case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-    *value = f->shared;
-    break;
-  default:
-    sim_report("function attribute %d is not known here", (int)attribute);
-    return standin_leave(CUDA_ERROR_INVALID_VALUE);
-  }
-  return standin_leave(CUDA_SUCCESS);
-}
-
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
   sim_enter("cuFuncSetAttribute", NULL);
   if (!sim_handle_is(function, SIM_FUNCTION)) return standin_leave(CUDA_ERROR_INVALID_HANDLE);

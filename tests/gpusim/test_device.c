@@ -418,7 +418,7 @@ START_TEST(kernel_that_writes_elsewhere) {
   compile("model.dtm", GPU " --load-cuda=odd", "odd_one");
   status = RUN(out, "GPUSIM_REPORT=report", "./odd_one --steps 2");
   refuses(status, 101, "on GPU 0: CUDA_ERROR_MISALIGNED_ADDRESS");
-  says(out, "with --trace FILE every operation is waited for");
+  says(out, "with DTM_CUDA_WAIT=1 in the environment every operation is waited for");
 }
 END_TEST
 

@@ -24,7 +24,7 @@ struct CudaComm;     /* comm.c: communicators, NCCL */
 
 /* What a kernel leaves when it meets data that cannot be: it sets `action` by atomicCAS from 0 and,
  * where it was the first, the rest. Looked at with the outputs of a step. The same as in
- * kernels/dtm.cuh. */
+ * kernels/fault.cuh. */
 typedef struct CudaFault {
   uint32_t action; /* number + 1; 0 = none */
   uint32_t zero;
@@ -134,7 +134,6 @@ CUDA_KIND(channel)   /* channel.c: POST, TAKE */
 #undef CUDA_KIND
 
 /* --- after all actions were prepared, and at the end (also of a device half opened) */
-int dtm_cuda_matmul_ready(CudaDevice *d);
 void dtm_cuda_matmul_close(CudaDevice *d);
 int dtm_cuda_comm_ready(CudaDevice *d);
 /* Called again and again while the host waits for the GPU: 0, or the code to exit with when a peer

@@ -50,11 +50,7 @@
   X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                                              \
   X(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97)
 
-#define CUDA_FUNCTION_ATTRIBUTES(X)                                                                \
-  X(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 0)                                                    \
-  X(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, 1)                                                        \
-  X(CU_FUNC_ATTRIBUTE_NUM_REGS, 4)                                                                 \
-  X(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8)
+#define CUDA_FUNCTION_ATTRIBUTES(X) X(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8)
 
 /* Flags of streams, events and host memory, and modes of capture. */
 #define CUDA_FLAGS(X)                                                                              \
@@ -108,7 +104,6 @@ typedef unsigned int CUstreamCaptureMode;
   X(context_retain, cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))              \
   X(context_release, cuDevicePrimaryCtxRelease_v2, (CUdevice device))                              \
   X(context_use, cuCtxSetCurrent, (CUcontext context))                                             \
-  X(context_sync, cuCtxSynchronize, (void))                                                        \
   X(memory_info, cuMemGetInfo_v2, (size_t * free, size_t * total))                                 \
   X(memory_alloc, cuMemAlloc_v2, (CUdeviceptr * address, size_t bytes))                            \
   X(memory_free, cuMemFree_v2, (CUdeviceptr address))                                              \
@@ -122,9 +117,6 @@ typedef unsigned int CUstreamCaptureMode;
   X(copy_async, cuMemcpyDtoDAsync_v2,                                                              \
     (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream))                             \
   X(set8_async, cuMemsetD8Async, (CUdeviceptr to, unsigned char value, size_t n, CUstream stream)) \
-  X(set16_async, cuMemsetD16Async,                                                                 \
-    (CUdeviceptr to, unsigned short value, size_t n, CUstream stream))                             \
-  X(set32_async, cuMemsetD32Async, (CUdeviceptr to, unsigned value, size_t n, CUstream stream))    \
   X(stream_create, cuStreamCreate, (CUstream * stream, unsigned flags))                            \
   X(stream_create_priority, cuStreamCreateWithPriority,                                            \
     (CUstream * stream, unsigned flags, int priority))                                             \
@@ -144,8 +136,6 @@ typedef unsigned int CUstreamCaptureMode;
   X(module_unload, cuModuleUnload, (CUmodule module))                                              \
   X(module_function, cuModuleGetFunction,                                                          \
     (CUfunction * function, CUmodule module, const char *name))                                    \
-  X(function_get, cuFuncGetAttribute,                                                              \
-    (int *value, CUfunction_attribute attribute, CUfunction function))                             \
   X(function_set, cuFuncSetAttribute,                                                              \
     (CUfunction function, CUfunction_attribute attribute, int value))                              \
   X(launch, cuLaunchKernel,                                                                        \

@@ -92,11 +92,6 @@ static int open_library(CudaDevice *d) {
   return s ? failed(d, s, "start") : 0;
 }
 
-int dtm_cuda_matmul_ready(CudaDevice *d) {
-  (void)d;
-  return 0;
-}
-
 void dtm_cuda_matmul_close(CudaDevice *d) {
   struct CudaProducts *p = d->products;
   if (!p) return;

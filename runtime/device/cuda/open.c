@@ -148,8 +148,7 @@ static int cuda_prepare(RtDevice *base, uint32_t action) {
 
 static int cuda_ready(RtDevice *base) {
   CudaDevice *d = dtm_cuda_of(base);
-  int status = dtm_cuda_matmul_ready(d);
-  if (!status) status = dtm_cuda_comm_ready(d);
+  int status = dtm_cuda_comm_ready(d);
   if (!status) status = dtm_cuda_alloc(d, d->scratch_bytes, "scratch", &d->scratch);
   if (!status)
     status = dtm_cuda_alloc(d, d->comm_scratch_bytes, "scratch of collectives", &d->comm_scratch);

@@ -1,6 +1,6 @@
 /* What the attention kernels take: one struct, by value. Read by the host (C11) and by NVRTC.
  *
- * Tensors are the blocks of one rank, dense and row-major as runtime/core/attention.h has them: q,
+ * Tensors are the blocks of one rank, dense and row-major as device/cpu/attention.h has them: q,
  * g, out, dq [batch.., heads, queries, *], k, v, dk, dv [batch.., groups, keys, *], lse and delta
  * [batch.., heads, queries]. Sizes and offsets are arguments, so that one instance serves all of
  * one element type and class of head dims.
