@@ -400,18 +400,30 @@ START_TEST(devices_work_without_their_hosts) {
 }
 END_TEST
 
-/* A graph with a collective, launched twice. */
-static void graph(Rank *r) {
+/* An all-reduce, captured. */
+static CUgraphExec capture(Rank *r) {
   void *in = (void *)(uintptr_t)r->in;
   CUgraph captured;
   CUgraphExec exec;
-  fill(r, 4);
-  CHECK(settle(r->comm, ncclAllReduce(in, in, 4, ncclFloat32, ncclMax, r->comm, r->stream)) ==
-        ncclSuccess);
   CHECK(cuStreamBeginCapture_v2(r->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS);
   CHECK(ncclAllReduce(in, in, 4, ncclFloat32, ncclSum, r->comm, r->stream) == ncclSuccess);
   CHECK(cuStreamEndCapture(r->stream, &captured) == CUDA_SUCCESS);
   CHECK(cuGraphInstantiateWithFlags(&exec, captured, 0) == CUDA_SUCCESS);
+  CHECK(cuGraphUpload(exec, r->stream) == CUDA_SUCCESS);
+  return exec;
+}
+
+static void connect_all(Rank *r) {
+  void *in = (void *)(uintptr_t)r->in;
+  fill(r, 4);
+  CHECK(settle(r->comm, ncclAllReduce(in, in, 4, ncclFloat32, ncclMax, r->comm, r->stream)) ==
+        ncclSuccess);
+}
+
+/* A graph with a collective, launched twice. */
+static void graph(Rank *r) {
+  connect_all(r);
+  CUgraphExec exec = capture(r);
   CHECK(cuGraphLaunch(exec, r->stream) == CUDA_SUCCESS);
   CHECK(cuGraphLaunch(exec, r->stream) == CUDA_SUCCESS);
   CHECK(cuStreamSynchronize(r->stream) == CUDA_SUCCESS);
@@ -422,6 +434,95 @@ static void graph(Rank *r) {
 
 START_TEST(collectives_in_graphs) {
   ck_assert_int_eq(ranks(2, graph), 0);
+}
+END_TEST
+
+/* Captured on one rank alone. */
+static void half_captured(Rank *r) {
+  void *in = (void *)(uintptr_t)r->in;
+  connect_all(r);
+  if (r->rank == 0)
+    CHECK(cuGraphLaunch(capture(r), r->stream) == CUDA_SUCCESS);
+  else
+    CHECK(ncclAllReduce(in, in, 4, ncclFloat32, ncclSum, r->comm, r->stream) == ncclSuccess);
+  CHECK(cuStreamSynchronize(r->stream) == CUDA_ERROR_LAUNCH_FAILED);
+}
+
+/* Graphs that do not belong together. */
+static void graphs_in_another_order(Rank *r) {
+  connect_all(r);
+  CUgraphExec first = capture(r), second = capture(r);
+  CHECK(cuGraphLaunch(r->rank ? first : second, r->stream) == CUDA_SUCCESS);
+  CHECK(cuStreamSynchronize(r->stream) == CUDA_ERROR_LAUNCH_FAILED);
+}
+
+/* A message that only its sender captured. */
+static void half_captured_message(Rank *r) {
+  void *in = (void *)(uintptr_t)r->in, *out = (void *)(uintptr_t)r->out;
+  CUgraph captured;
+  CUgraphExec exec;
+  fill(r, 4);
+  for (int i = 0; i < 2; i++) {
+    if (i && !r->rank)
+      CHECK(cuStreamBeginCapture_v2(r->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) ==
+            CUDA_SUCCESS);
+    CHECK(settle(r->comm, r->rank ? ncclRecv(out, 4, ncclFloat32, 0, r->comm, r->stream)
+                                  : ncclSend(in, 4, ncclFloat32, 1, r->comm, r->stream)) ==
+          ncclSuccess);
+  }
+  if (!r->rank) {
+    CHECK(cuStreamEndCapture(r->stream, &captured) == CUDA_SUCCESS);
+    CHECK(cuGraphInstantiateWithFlags(&exec, captured, 0) == CUDA_SUCCESS);
+    CHECK(cuGraphLaunch(exec, r->stream) == CUDA_SUCCESS);
+  }
+  CHECK(cuStreamSynchronize(r->stream) == CUDA_ERROR_LAUNCH_FAILED);
+}
+
+START_TEST(captured_on_all_ranks_or_none) {
+  ck_assert_int_eq(ranks(2, half_captured), 0);
+  ck_assert(reported("ranks do not call the same"));
+  ck_assert(reported("all-reduce of 4 f32 sum as captured in place 1"));
+  ck_assert_int_eq(ranks(2, graphs_in_another_order), 0);
+  ck_assert(reported("as captured in place 2"));
+  ck_assert_int_eq(ranks(2, half_captured_message), 0);
+  ck_assert(reported("send of 4 f32 to rank 1 as captured in place 1 of rank 0 meets recv"));
+}
+END_TEST
+
+/* Operations of two communicators, one beside the other. */
+static void branches(Rank *r) {
+  void *in = (void *)(uintptr_t)r->in, *out = (void *)(uintptr_t)r->out;
+  CUstream other;
+  CUevent forks, joins;
+  CUgraph captured;
+  ncclComm_t comm = NULL;
+  connect_all(r);
+  CHECK(settle(r->comm, ncclCommSplit(r->comm, 0, 0, &comm, NULL)) == ncclSuccess);
+  CHECK(settle(comm, ncclAllReduce(in, out, 4, ncclFloat32, ncclMax, comm, r->stream)) ==
+        ncclSuccess);
+  CHECK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  CHECK(cuEventCreate(&forks, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS);
+  CHECK(cuEventCreate(&joins, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS);
+  for (int in_order = 0; in_order < 2; in_order++) {
+    CHECK(cuStreamBeginCapture_v2(r->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS);
+    CHECK(cuEventRecord(forks, r->stream) == CUDA_SUCCESS);
+    CHECK(cuStreamWaitEvent(other, forks, 0) == CUDA_SUCCESS);
+    CHECK(ncclAllReduce(in, out, 4, ncclFloat32, ncclSum, comm, other) == ncclSuccess);
+    CHECK(cuEventRecord(joins, other) == CUDA_SUCCESS);
+    if (in_order) CHECK(cuStreamWaitEvent(r->stream, joins, 0) == CUDA_SUCCESS);
+    CHECK(ncclAllReduce(in, in, 4, ncclFloat32, ncclSum, r->comm, r->stream) == ncclSuccess);
+    CHECK(cuStreamWaitEvent(r->stream, joins, 0) == CUDA_SUCCESS);
+    CHECK(cuStreamEndCapture(r->stream, &captured) ==
+          (in_order ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
+  }
+  CHECK(settle(comm, ncclCommFinalize(comm)) == ncclSuccess);
+  CHECK(ncclCommDestroy(comm) == ncclSuccess);
+  finish(r);
+}
+
+START_TEST(no_waiting_in_branches) {
+  ck_assert_int_eq(ranks(2, branches), 0);
+  ck_assert(reported("in branches of a graph that do not wait for each other"));
 }
 END_TEST
 
@@ -453,6 +554,8 @@ int main(void) {
   tcase_add_test(t, splits);
   tcase_add_test(t, devices_work_without_their_hosts);
   tcase_add_test(t, collectives_in_graphs);
+  tcase_add_test(t, captured_on_all_ranks_or_none);
+  tcase_add_test(t, no_waiting_in_branches);
   suite_add_tcase(suite, t);
   return suite_run(suite);
 }

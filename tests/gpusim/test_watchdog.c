@@ -12,7 +12,7 @@
 #include "support/suite.h"
 #include "support/work.h"
 
-enum { RANKS = 3, PATIENCE_S = 60 };
+enum { RANKS = 3, PIPE_RANKS = 4, PATIENCE_S = 60 };
 
 static const char program[] =
     "import nn\n"
@@ -27,6 +27,30 @@ static const char program[] =
     "  loss m(x)\n"
     "  optimizer sgd(lr = 0.01)\n"
     "  steps 1000000\n"
+    "}\n";
+
+/* Two stages of two ranks; collectives within a stage are in graphs, messages are not. */
+static const char pipeline[] =
+    "mesh world(pp = 2, tp = 2)\n"
+    "module Half() {\n"
+    "  param up: f32[4@tp, 4] = normal(std = 0.4)\n"
+    "  param down: f32[4, 4@tp] = normal(std = 0.4)\n"
+    "  forward(x) { return x + linear(relu(linear(x, up)), down).redistribute(tp: Replicate) }\n"
+    "}\n"
+    "module Net() {\n"
+    "  let stages = world.unbind(\"pp\")\n"
+    "  halves = [Half() on stages[i] for i in range(2)]\n"
+    "  forward(x) {\n"
+    "    let h = halves[0](x.redistribute(mesh = stages[0]))\n"
+    "    return halves[1](h.redistribute(mesh = stages[1]))\n"
+    "  }\n"
+    "}\n"
+    "train {\n"
+    "  data x = npy(\"x.npy\", f32[6, 4])\n"
+    "  model m = Net()\n"
+    "  loss mean(square(m(x)))\n"
+    "  optimizer sgd(lr = 0.001)\n"
+    "  microbatches 3  schedule \"1f1b\"  steps 1000000\n"
     "}\n";
 
 static char output[1 << 16];
@@ -61,19 +85,28 @@ static void set_number(const char *name, int value) {
 }
 
 /* A rank as a launcher starts it. */
-static pid_t launch(int rank) {
+static pid_t launch(const char *program_file, int world, int rank, const char *deadline) {
   pid_t parent = getpid(), pid = fork();
   if (pid) return pid;
   use_simulator();
-  set_number("WORLD_SIZE", RANKS);
-  set_number("LOCAL_WORLD_SIZE", RANKS);
+  set_number("WORLD_SIZE", world);
+  set_number("LOCAL_WORLD_SIZE", world);
   set_number("RANK", rank);
   set_number("LOCAL_RANK", rank);
   set_number("MASTER_PORT", 29533);
   set_number("TORCHELASTIC_RUN_ID", (int)parent);
   setenv("MASTER_ADDR", "127.0.0.1", 1);
-  execl("./p", "./p", "--log=json", "--deadline", "2", (char *)NULL);
+  execl(program_file, program_file, "--log=json", "--deadline", deadline, (char *)NULL);
   _exit(127);
+}
+
+static void wait_for_steps(void) {
+  for (int i = 0; i < PATIENCE_S * 50; i++) {
+    nap();
+    read_output();
+    if (strstr(output, "\"step\":3,") || strstr(output, "error:")) break;
+  }
+  ck_assert_msg(strstr(output, "\"step\":3,") != NULL, "%s", output);
 }
 
 /* A job that has done some steps; its ranks' processes, in their order. */
@@ -85,12 +118,7 @@ static pid_t start(pid_t ranks[RANKS]) {
     execl("./p", "./p", "--log=json", "--deadline", "2", (char *)NULL);
     _exit(127);
   }
-  for (int i = 0; i < PATIENCE_S * 50; i++) {
-    nap();
-    read_output();
-    if (strstr(output, "\"step\":3,") || strstr(output, "error:")) break;
-  }
-  ck_assert_msg(strstr(output, "\"step\":3,") != NULL, "%s", output);
+  wait_for_steps();
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)job, (int)job);
   FILE *f = fopen(path, "r");
@@ -154,18 +182,39 @@ END_TEST
 START_TEST(nobody_ends_ranks) {
   pid_t ranks[RANKS];
   unlink("out.txt");
-  for (int r = 0; r < RANKS; r++) ranks[r] = launch(r);
-  for (int i = 0; i < PATIENCE_S * 50; i++) {
-    nap();
-    read_output();
-    if (strstr(output, "\"step\":3,") || strstr(output, "error:")) break;
-  }
-  ck_assert_msg(strstr(output, "\"step\":3,") != NULL, "%s", output);
+  for (int r = 0; r < RANKS; r++) ranks[r] = launch("./p", RANKS, r, "2");
+  wait_for_steps();
   kill(ranks[1], SIGSTOP);
   int first = finish(ranks[0]), last = finish(ranks[2]), status;
   kill(ranks[1], SIGKILL);
   waitpid(ranks[1], &status, 0);
   ck_assert_msg(first == 4 && last == 4, "%d %d: %s", first, last, output);
+  ck_assert_msg(!strstr(output, "gpusim:"), "%s", output);
+}
+END_TEST
+
+/* Rank 0 does not wait as long as the others, so it is the one that reports: the graph that waits
+ * for rank 1, a message that does by way of the other stage, or the host's wait for it. */
+START_TEST(stopped_in_a_pipeline) {
+  pid_t ranks[PIPE_RANKS];
+  int codes[PIPE_RANKS] = {0}, status;
+  unlink("out.txt");
+  for (int r = 0; r < PIPE_RANKS; r++) ranks[r] = launch("./pipe", PIPE_RANKS, r, r ? "30" : "2");
+  wait_for_steps();
+  kill(ranks[1], SIGSTOP);
+  for (int r = 0; r < PIPE_RANKS; r++)
+    if (r != 1) codes[r] = finish(ranks[r]);
+  kill(ranks[1], SIGKILL);
+  waitpid(ranks[1], &status, 0);
+  for (int r = 0; r < PIPE_RANKS; r++)
+    ck_assert_msg(codes[r] == (r == 1 ? 0 : 4), "rank %d: %d: %s", r, codes[r], output);
+  expect("error: rank ");
+  if (strstr(output, "rank 0: an operation between ranks did not end within 2 s")) {
+    expect("\n  at step ");
+    expect(" (pipe.dtm:");
+  } else {
+    expect("rank 1 gave no sign of life for 2 s");
+  }
   ck_assert_msg(!strstr(output, "gpusim:"), "%s", output);
 }
 END_TEST
@@ -185,8 +234,10 @@ static int compile(void) {
   for (int i = 0; x && i < 240; i++) fwrite(&(float){(float)(i % 7)}, sizeof(float), 1, x);
   if (x) fclose(x);
   work_write("p.dtm", program);
-  int code =
-      work_run(output, sizeof output, "%s p.dtm --target=cuda:compute_80 -o p", getenv("DTMC"));
+  work_write("pipe.dtm", pipeline);
+  int code = work_run(output, sizeof output,
+                      "$DTMC p.dtm --target=cuda:compute_80 -o p && "
+                      "$DTMC pipe.dtm --target=cuda:compute_80 -o pipe");
   if (code) fprintf(stderr, "%s\n", output);
   return code == 0 ? 0 : strstr(output, "NVRTC") ? 1 : 2;
 }
@@ -206,6 +257,7 @@ int main(void) {
   tcase_add_test(t, stopped);
   tcase_add_test(t, killed);
   tcase_add_test(t, nobody_ends_ranks);
+  tcase_add_test(t, stopped_in_a_pipeline);
   tcase_add_test(t, asked_to_stop);
   suite_add_tcase(suite, t);
   status = suite_run(suite);
