@@ -76,10 +76,11 @@ static bool reduces(const Kernel *k) {
  *
  * How elements are dealt to threads is the order in which they are summed, which must not depend on
  * what was fused with a sum: the sums of a row that is computed again in another kernel are the
- * same to the bit. So kernels that reduce have one width, and deal by the length of the row alone.
+ * same to the bit. So kernels that reduce have one width, that of halves, and deal by the length of
+ * the row alone.
  */
 static uint32_t choose_width(const Kernel *k, uint32_t vec, const bool *uniform) {
-  enum { WORD = 16, MOST = 8, REDUCED = 4 };
+  enum { WORD = 16, MOST = 8, REDUCED = 8 };
   size_t widest = 0;
   if (k->lanes) return 1;
   if (reduces(k)) return REDUCED;
