@@ -109,9 +109,10 @@ static bool train(const LayoutsModel *m, const LayoutsRow *row, const struct Pre
   snprintf(command, sizeof command, runs, steps);
   write_program(m, row, p->train);
   int status = work_run(log, size,
-                        "rm -rf at*.safetensors* && %s layout.dtm %s %s --mesh %s %s "
+                        "rm -rf at*.safetensors* && %s layout.dtm %s %s %s --mesh %s %s "
                         "-o layout && %s",
-                        dtmc, p->flags, m->flags, row->mesh, row->flags ? row->flags : "", command);
+                        dtmc, p->flags, m->flags, target_gpus() && m->small ? m->small : "",
+                        row->mesh, row->flags ? row->flags : "", command);
   if (status || log_steps(log, "loss", r->loss, STEPS) != steps) return false;
   checkpoint_open_state(&r->state, "at1.safetensors");
   return true;

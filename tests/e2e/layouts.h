@@ -28,6 +28,7 @@ typedef struct LayoutsRow {
 
 typedef struct LayoutsModel {
   const char *name, *source, *flags;
+  const char *small; /* more of them, on GPUs: sizes that simulate fast */
   const char *train; /* on one rank too */
   LayoutsEdit edits[LAYOUTS_EDITS];
   LayoutsEdit again; /* what recompute changes */

@@ -42,6 +42,7 @@ const LayoutsModel layouts_llama[] = {
     {LLAMA, .name = "llama, everything odd",
      .flags = "-D vocab=29 -D dim=24 -D layers=3 -D heads=6 -D kv_heads=3 -D ffn=20 -D batch=5 "
               "-D seq=13",
+     .small = "-D layers=1 -D seq=7",
      .rows = {{"dp=2"},
               {"dp=3", .half = true},
               {"ulysses_cp=2"},
@@ -65,6 +66,7 @@ const LayoutsModel layouts_llama[] = {
     {LLAMA, .name = "llama, tied head, balanced ring",
      .flags = "-D vocab=31 -D dim=32 -D layers=2 -D heads=8 -D kv_heads=4 -D ffn=22 -D batch=4 "
               "-D seq=12 -D tied=true -D theta=500.0 -D rope_factor=8.0 -D trained=64",
+     .small = "-D layers=1",
      .rows = {{"tp=2"},
               {"ring_cp=3"},
               {"dp=2,tp=2", .half = true},
@@ -77,7 +79,7 @@ const LayoutsModel layouts_llama[] = {
     {LLAMA, .name = "llama, stages",
      .flags = "-D vocab=29 -D dim=24 -D layers=5 -D heads=12 -D kv_heads=6 -D ffn=20 -D batch=12 "
               "-D seq=11",
-     .edits = {FAR_FROM_CLIPPED},
+     .small = "-D layers=3 -D seq=5", .edits = {FAR_FROM_CLIPPED},
      .rows = {{"pp=2", SCHEDULE("gpipe", 1), .half = true},
               {"pp=2", INTERLEAVED(4)},
               {"pp=3", SCHEDULE("1f1b", 6), .again = true, .half = true},
@@ -98,6 +100,7 @@ const LayoutsModel layouts_gpt2[] = {
     {GPT2, .name = "gpt2, everything odd",
      .flags = "-D vocab=29 -D dim=24 -D layers=3 -D heads=6 -D kv_heads=6 -D ffn=23 -D batch=5 "
               "-D seq=13 -D context=17 -D clip=0.0",
+     .small = "-D layers=1 -D seq=7",
      .rows = {{"tp=3", .half = true},
               {"ring_cp=3", .half = true},
               {"dp=2,tp=2", "store @dp", .again = true},
@@ -109,6 +112,7 @@ const LayoutsModel layouts_gpt2[] = {
     {GPT2, .name = "gpt2, heads that no mesh divides",
      .flags = "-D vocab=37 -D dim=20 -D layers=2 -D heads=5 -D kv_heads=5 -D ffn=30 -D batch=3 "
               "-D seq=17 -D context=17",
+     .small = "-D layers=1 -D seq=9",
      .rows = {{"ulysses_cp=2", .half = true},
               {"dp=2,ulysses_cp=3"},
               {"ulysses_cp=2,ring_cp=3", .half = true},
@@ -116,7 +120,7 @@ const LayoutsModel layouts_gpt2[] = {
     {GPT2, .name = "gpt2, dropout, two batches a step",
      .flags = "-D vocab=29 -D dim=24 -D layers=2 -D heads=6 -D kv_heads=6 -D ffn=23 -D batch=3 "
               "-D seq=13 -D context=16 -D dropout=0.1",
-     .train = "  accumulate 2",
+     .small = "-D layers=1 -D seq=7", .train = "  accumulate 2",
      .rows = {{"dp=2", "store @dp", .again = true},
               {"tp=2", .again = true},
               {"ring_cp=2", .again = true, .half = true},
@@ -128,6 +132,7 @@ const LayoutsModel layouts_gpt2[] = {
     {GPT2, .name = "gpt2, stages",
      .flags = "-D vocab=31 -D dim=24 -D layers=4 -D heads=6 -D kv_heads=6 -D ffn=23 -D batch=12 "
               "-D seq=9 -D context=16",
+     .small = "-D layers=3 -D seq=7",
      .rows = {{"pp=2", SCHEDULE("zero_bubble", 4), .half = true},
               {"pp=3", SCHEDULE("zero_bubble", 6)},
               {"pp=2,ulysses_cp=3", SCHEDULE("1f1b", 4)},
@@ -145,6 +150,7 @@ const LayoutsModel layouts_mixed[] = {
     {LLAMA, .name = "llama, one key head, what is kept and computed again",
      .flags = "-D vocab=29 -D dim=20 -D layers=2 -D heads=5 -D kv_heads=1 -D ffn=14 -D batch=6 "
               "-D seq=12",
+     .small = "-D seq=6",
      .edits = {{"  clip_grad_norm 1.0\n", ""}}, /* updates need not wait for the norm */
      .rows = {{"dp=2", "store optimizer @dp"},
               {"dp=3", "store gradients @dp", .again = true, .half = true},
@@ -167,7 +173,7 @@ const LayoutsModel layouts_mixed[] = {
     {LLAMA, .name = "llama, sequence parallel",
      .flags = "-D vocab=31 -D dim=24 -D layers=2 -D heads=6 -D kv_heads=6 -D ffn=22 -D batch=6 "
               "-D seq=12 -D tied=true",
-     .edits = SEQUENCE_PARALLEL,
+     .small = "-D seq=6", .edits = SEQUENCE_PARALLEL,
      .rows = {{"tp=2"},
               {"tp=3", "store optimizer @tp", .half = true},
               {"dp=2,tp=2", "store @dp", .again = true},
@@ -190,7 +196,7 @@ const LayoutsModel layouts_experts[] = {
     {MIXTRAL, .name = "mixtral",
      .flags = "-D vocab=29 -D dim=24 -D layers=2 -D heads=6 -D kv_heads=6 -D ffn=14 -D experts=5 "
               "-D experts_per_token=2 -D capacity=0.9 -D batch=6 -D seq=8",
-     .edits = {FAR_FROM_CLIPPED},
+     .small = "-D layers=1", .edits = {FAR_FROM_CLIPPED},
      .rows = {{"ep=2"},
               {"ep=3", "store @ep"},
               {"dp=2,ep=2", "store @dp", .again = true},

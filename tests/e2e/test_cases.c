@@ -443,9 +443,10 @@ START_TEST(holds_on_every_mesh) {
     if (!target_has(c->meshes[m])) continue;
     int k = results_of(c, m, getenv("DTMC"), got);
     ck_assert_msg(k == n, "%s, on %s: %d numbers, %d wanted", c->name, c->meshes[m], k, n);
-    /* Six digits are printed. */
+    /* Six digits are printed. Where two devices are compared both round. */
+    const double bound = target_gpus() && !c->want ? 4e-5 : 2e-5;
     for (int i = 0; i < n; i++)
-      ck_assert_msg(fabs(got[i] - want[i]) <= 2e-5 * (fabs(want[i]) + 0.01),
+      ck_assert_msg(fabs(got[i] - want[i]) <= bound * (fabs(want[i]) + 0.01),
                     "%s, on %s: number %d is %g, wanted %g", c->name, c->meshes[m], i, got[i],
                     want[i]);
   }
@@ -496,7 +497,7 @@ int main(int argc, char **argv) {
   if (argc == 3 && strcmp(argv[1], "print") == 0) return print_cases(argv[2]);
   if (!work_begin()) return 2;
   TCase *t = tcase_create("cases");
-  tcase_set_timeout(t, 120);
+  tcase_set_timeout(t, 300);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     if (argc < 2 || strstr(cases[i].name, argv[1]))
       tcase_add_loop_test(t, holds_on_every_mesh, (int)i, (int)i + 1);
