@@ -15,7 +15,8 @@ enum {
   BLAS_VERSION = 130000,
   DEFAULT_ALIGNMENT = 256,
   WORKSPACE_ALIGNMENT = 256,
-  BIAS_ALIGNMENT = 16
+  BIAS_ALIGNMENT = 16,
+  MOST_ENTRIES = 65535
 };
 static const uint64_t MAGIC = 0x6770757369610001u;
 
@@ -337,6 +338,9 @@ LtStatus cublasLtMatmul(LtContext *context, LtMatmulDesc *d, const void *alpha, 
   p.beta = doubles ? *(const double *)beta : (double)*(const float *)beta;
   status = check_algo(&p, algo, workspace, bytes);
   if (status) return leave(status);
+  if (p.d.batch > MOST_ENTRIES)
+    return leave(refuse(LT_NOT_SUPPORTED, "a batch of more than 65535, which not all algorithms "
+                                          "take"));
   const char *wrong = blas_product_check_memory(&p, stream->device);
   if (wrong) return leave(refuse(LT_INVALID_VALUE, wrong));
   sim_trace("product m %llu n %llu k %llu batch %d", (unsigned long long)p.d.rows,

@@ -208,6 +208,17 @@ START_TEST(batches) {
 }
 END_TEST
 
+/* More entries than all algorithms take. */
+START_TEST(a_long_batch) {
+  Case p = plain(ABI_F32, 2, 1, 1);
+  p.a_order = "bmk";
+  p.b_order = "bkn";
+  p.out_order = "bmn";
+  p.b = 70000;
+  run(p);
+}
+END_TEST
+
 START_TEST(odd_extents) {
   static const int64_t sizes[][3] = {{1, 1, 1}, {1, 8, 3}, {8, 1, 3},    {3, 8, 1},   {0, 4, 4},
                                      {4, 0, 4}, {4, 4, 0}, {70, 65, 40}, {1, 64, 64}, {64, 1, 64}};
@@ -276,6 +287,7 @@ int main(void) {
   tcase_add_loop_test(c, way_out, ABI_F64, ABI_DTYPE_COUNT);
   tcase_add_test(c, transposes);
   tcase_add_test(c, batches);
+  tcase_add_test(c, a_long_batch);
   tcase_add_test(c, odd_extents);
   tcase_add_test(c, what_the_library_does_not_take);
   tcase_add_test(c, what_a_library_may_lack);

@@ -27,7 +27,11 @@ enum {
   WORKSPACE = 32 << 20, /* bytes an algorithm may ask for */
   CANDIDATES = 8,
   ALIGNMENT = 256, /* bytes, most that the library asks about */
-  MAX_GRID = 0x7fffffff
+  MAX_GRID = 0x7fffffff,
+  /* Entries of a batch that all algorithms take: some have them along a dim of the grid that ends
+   * there, and that is found out when they run. */
+  MAX_BATCH = 65535,
+  MAX_CALLS = 4096 /* for one product; beyond, our kernel is the faster one */
 };
 
 struct CudaProducts {
@@ -136,6 +140,27 @@ static bool find_matrix(int64_t rows, int64_t columns, int64_t row, int64_t colu
   *m = (Matrix){rows, columns, column, false};
   if (row != 1 || column < rows) *m = (Matrix){columns, rows, row, true};
   return (m->transposed ? column : row) == 1 && m->ld >= m->rows;
+}
+
+/* A dim of the batch that is too long for the library becomes two, where a divisor allows it. */
+static void split_batch(MatmulShape *s) {
+  for (uint32_t d = 0; d < s->nbatch; d++) {
+    int64_t n = s->batch[d], inner = MAX_BATCH;
+    if (n <= MAX_BATCH || s->nbatch == ABI_MATMUL_BATCH) continue;
+    while (n % inner) inner--;
+    if (n / inner > MAX_CALLS) continue;
+    for (uint32_t i = s->nbatch++; i > d; i--) {
+      s->batch[i] = s->batch[i - 1];
+      s->a_batch[i] = s->a_batch[i - 1];
+      s->b_batch[i] = s->b_batch[i - 1];
+      s->out_batch[i] = s->out_batch[i - 1];
+    }
+    s->batch[d] = n / inner;
+    s->a_batch[d] *= inner;
+    s->b_batch[d] *= inner;
+    s->out_batch[d] *= inner;
+    s->batch[++d] = inner;
+  }
 }
 
 static int64_t entries(const MatmulShape *s) {
@@ -306,9 +331,10 @@ static int prepare_library(CudaDevice *d, uint32_t action, Product *p, CUdevicep
   if (status) return status;
   p->batch_dim = -1;
   for (uint32_t i = 0; i < s->nbatch; i++)
-    if (s->batch[i] <= INT32_MAX && (p->batch_dim < 0 || s->batch[i] > s->batch[p->batch_dim]))
+    if (s->batch[i] <= MAX_BATCH && (p->batch_dim < 0 || s->batch[i] > s->batch[p->batch_dim]))
       p->batch_dim = (int)i;
   p->calls = entries(s) / (p->batch_dim < 0 ? 1 : s->batch[p->batch_dim]);
+  if (p->calls > MAX_CALLS) return 0;
   LtStatus e = set_operation(d, p, first.transposed, second.transposed);
   if (!e) e = make_layout(d, p, &first, s->b_batch, &p->first);
   if (!e) e = make_layout(d, p, &second, s->a_batch, &p->second);
@@ -386,6 +412,7 @@ int dtm_cuda_matmul_prepare(CudaDevice *d, uint32_t action, void **state) {
   p->empty = s->m == 0 || s->n == 0 || entries(s) == 0;
   if (p->empty) return 0;
   dtm_device_matmul_simplify(s);
+  split_batch(s);
   p->swapped = s->out_n != 1 && s->out_m == 1;
   if (p->swapped) transpose(s);
   int status = prepare_library(d, action, p, find_operands(d, action, p).bias);
