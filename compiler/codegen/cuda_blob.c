@@ -28,6 +28,23 @@ static bool choose_archs(Arena *arena, const Nvrtc *n, CudaTarget *t, const char
   return t->narchs > 0;
 }
 
+/* Files of kernels for tensor cores end in _mma. */
+static bool check_tensor_cores(Arena *arena, const CudaProgram *p, const CudaTarget *t,
+                               const char **error) {
+  enum { FIRST = 80 };
+  for (uint32_t i = 0; i < t->narchs; i++)
+    for (uint32_t m = 0; m < p->modules.len && t->arch[i].number < FIRST; m++) {
+      const CudaModule *module = &p->modules.data[m];
+      if (module->kernel || !strstr(module->name, "_mma_")) continue;
+      *error = arena_printf(arena,
+                            "%s needs tensor cores as chips have them from sm_80 on, not those of "
+                            "sm_%u; compute in f32 for that",
+                            module->name, t->arch[i].number);
+      return false;
+    }
+  return true;
+}
+
 /* What is made for one architecture: machine code when it was named so; PTX when it was named so,
  * or when it is the newest. */
 typedef struct ArchPlan {
@@ -207,7 +224,9 @@ bool cuda_program_compile(Arena *arena, CudaProgram *p, const CudaOptions *optio
                           const char **error) {
   Nvrtc *n = nvrtc_open(arena, error);
   CudaTarget target = options->target;
-  if (!n || !choose_archs(arena, n, &target, error)) return false;
+  if (!n || !choose_archs(arena, n, &target, error) ||
+      !check_tensor_cores(arena, p, &target, error))
+    return false;
   ArchPlan plan[CUDA_MAX_ARCHS];
   uint32_t narchs = plan_archs(&target, plan), njobs = 0;
   NvrtcJob *jobs = ARENA_ARRAY(arena, NvrtcJob, p->modules.len * narchs + 1);

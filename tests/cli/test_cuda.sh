@@ -90,6 +90,16 @@ probe=$("$DTMC" one.dtm --target=cuda:compute_80 --emit=ptx -o made/ 2>&1) || {
   fail "--emit=ptx: $probe"
 }
 expect 1 'makes no code for sm_12' one.dtm --target=cuda:sm_12 --emit=ptx
+cat >half.dtm <<'DTM'
+mesh world(dp = 1)
+infer {
+  let q = cast(arange(f32[1024]).reshape([1, 1, 64, 16]), bf16)
+  print(sum(cast(scaled_dot_product_attention(q, q, q), f32)))
+}
+DTM
+if "$DTMC" one.dtm --target=cuda:compute_75 --emit=ptx >/dev/null 2>&1; then # NVRTC knows it still
+  expect 1 'attention_mma_bf16_.* needs tensor cores .* from sm_80 on' half.dtm --target=cuda:compute_75 --emit=ptx
+fi
 
 # a folder of texts
 "$DTMC" one.dtm --target=cuda:compute_80 --emit=cuda,ptx -o made/ || fail 'texts and PTX'
