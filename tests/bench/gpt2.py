@@ -48,7 +48,7 @@ class GPT2(nn.Module):
                 nn.init.zeros_(p)
 
     def forward(self, ids, labels):
-        x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1]))
+        x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1], device=ids.device))
         for block in self.blocks:
             x = block(x)
         logits = F.linear(self.ln_f(x), self.wte.weight)

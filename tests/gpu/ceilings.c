@@ -58,7 +58,7 @@ static void measure_copy(Gpu *g, size_t bytes, int repeats) {
   Copy c = {gpu_alloc(g, bytes), gpu_alloc(g, bytes), bytes};
   gpu_check(g, g->cu.set8_async(c.from, 1, bytes, g->stream), "fill memory");
   double seconds = least_time(g, enqueue_copy, &c, repeats);
-  printf("copy_gbs %.1f\n", 2 * (double)bytes / seconds / 1e9);
+  printf("copy_gbs %.4g\n", 2 * (double)bytes / seconds / 1e9);
   gpu_check(g, g->cu.memory_free(c.from), "free memory");
   gpu_check(g, g->cu.memory_free(c.to), "free memory");
 }
@@ -152,7 +152,7 @@ static void measure_products(Gpu *g, uint64_t n, int repeats) {
     double seconds = least_time(g, enqueue_product, &p, repeats);
     if (seconds < least) least = seconds;
   }
-  printf("cublaslt %zu\nbf16_tflops %.1f\n", p.lt.version,
+  printf("cublaslt %zu\nbf16_tflops %.4g\n", p.lt.version,
          isinf(least) ? 0 : 2 * pow((double)n, 3) / least / 1e12);
   check(&p, p.lt.layout_destroy(p.layout), "end");
   check(&p, p.lt.matmul_destroy(p.desc), "end");
