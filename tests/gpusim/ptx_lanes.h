@@ -10,6 +10,9 @@ extern const PtxRow PTX_LANES_BASE[];
 extern const PtxRow PTX_LANES_V3[];
 #endif
 
+/* Whether this machine has them, and PTX_PORTABLE in the environment does not ask for the others.
+ */
+bool ptx_lanes_wide(void);
 /* The fastest that this machine runs. */
 const PtxRow *ptx_lanes_table(void);
 

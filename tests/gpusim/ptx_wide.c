@@ -2,9 +2,11 @@
 #define WIDE PTX_WIDE_BASE
 #include "ptx_wide.inc"
 
+#include "ptx_lanes.h"
+
 const PtxWide *ptx_wide(void) {
 #ifdef PTX_HAVE_V3
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2")) return &PTX_WIDE_V3;
+  if (ptx_lanes_wide()) return &PTX_WIDE_V3;
 #endif
   return &PTX_WIDE_BASE;
 }
