@@ -141,9 +141,9 @@ typedef struct PtxGlobal {
 
 struct PtxModule {
   Arena arena;
-  Interner names;
   PtxMemory *memory;
-  PtxTree tree;
+  const char **files; /* of .loc, by number; NULL where there is none */
+  uint32_t nfiles;
   VEC(PtxFunction) functions;
   VEC(PtxGlobal) globals;
 };
@@ -204,9 +204,16 @@ void ptx_flow_mark(PtxOp *ops, uint32_t nops);
 /* A new epoch: what the threads of the block did so far is ordered before what comes. */
 void ptx_block_advance(PtxBlock *block);
 
-/* Decodes an entry: ptx_decode.c. The rows of operations of lanes are found by their interned
- * names. */
-bool ptx_decode(PtxModule *module, const NameMap *rows_by_name, const PtxRoutine *routine,
+/* What all modules of a PtxMemory have in common. */
+struct PtxNames {
+  Arena arena;
+  Interner interner;
+  NameMap rows;    /* PtxRow, of operations of lanes */
+  NameMap opcodes; /* PtxOpcode, of those that were seen */
+};
+
+/* Decodes an entry: ptx_decode.c. `scratch` lives until the module is loaded. */
+bool ptx_decode(PtxModule *module, const PtxTree *tree, const PtxRoutine *routine, Arena *scratch,
                 PtxFunction *out, PtxError *error);
 
 /* --- operations of lanes, by name: ptx_lanes.inc ---------------------------------------------- */

@@ -75,31 +75,36 @@ bool ptx_decode_error(PtxDecoder *d, const char *format, ...) {
   return ptx_error(d->error, d->at->line, "'%s': %s", d->at->name, what);
 }
 
+const PtxRow *ptx_row_named(PtxDecoder *d, const char *name) {
+  return name_map_get(&d->names->rows, intern(&d->names->interner, name));
+}
+
 /* --- modifiers -------------------------------------------------------------------------------- */
 
-static bool split(PtxDecoder *d) {
-  const char *dot = strchr(d->at->name, '.');
-  size_t n = dot ? (size_t)(dot - d->at->name) : strlen(d->at->name);
-  if (n >= sizeof d->base) return ptx_decode_error(d, "unknown opcode");
-  memcpy(d->base, d->at->name, n);
-  d->base[n] = 0;
-  d->nmodifiers = 0;
-  memset(d->taken, 0, sizeof d->taken);
+/* Takes an opcode apart; NULL when it is too long for any. */
+static PtxOpcode *split(PtxNames *names, const char *opcode) {
+  PtxOpcode *o = ARENA_NEW(&names->arena, PtxOpcode);
+  const char *dot = strchr(opcode, '.');
+  size_t n = dot ? (size_t)(dot - opcode) : strlen(opcode);
+  if (n >= sizeof o->base) return NULL;
+  memcpy(o->base, opcode, n);
   while (dot) {
     const char *begin = dot + 1;
     dot = strchr(begin, '.');
     n = dot ? (size_t)(dot - begin) : strlen(begin);
-    if (d->nmodifiers == PTX_MODIFIERS || n >= sizeof d->modifier[0])
-      return ptx_decode_error(d, "too many modifiers");
-    memcpy(d->modifier[d->nmodifiers], begin, n);
-    d->modifier[d->nmodifiers++][n] = 0;
+    if (o->nmodifiers == PTX_MODIFIERS || n >= sizeof o->modifier[0]) return NULL;
+    memcpy(o->modifier[o->nmodifiers++], begin, n);
   }
-  return true;
+  o->decode = ptx_decode_lanes;
+  for (size_t i = 0; i < sizeof INSTRUCTIONS / sizeof *INSTRUCTIONS; i++)
+    if (!strcmp(INSTRUCTIONS[i].base, o->base)) o->decode = INSTRUCTIONS[i].decode;
+  name_map_put(&names->arena, &names->opcodes, opcode, o);
+  return o;
 }
 
 bool ptx_take(PtxDecoder *d, const char *modifier) {
-  for (uint32_t i = 0; i < d->nmodifiers; i++)
-    if (!d->taken[i] && !strcmp(d->modifier[i], modifier)) return d->taken[i] = true;
+  for (uint32_t i = 0; i < d->opcode->nmodifiers; i++)
+    if (!d->taken[i] && !strcmp(d->opcode->modifier[i], modifier)) return d->taken[i] = true;
   return false;
 }
 
@@ -119,21 +124,21 @@ static bool type_of(const char *word, PtxType *type) {
 }
 
 bool ptx_take_type(PtxDecoder *d, PtxType *type) {
-  for (uint32_t i = d->nmodifiers; i-- > 0;)
-    if (!d->taken[i] && type_of(d->modifier[i], type)) return d->taken[i] = true;
+  for (uint32_t i = d->opcode->nmodifiers; i-- > 0;)
+    if (!d->taken[i] && type_of(d->opcode->modifier[i], type)) return d->taken[i] = true;
   return ptx_decode_error(d, "type expected");
 }
 
 bool ptx_take_first_type(PtxDecoder *d, PtxType *type) {
-  for (uint32_t i = 0; i < d->nmodifiers; i++)
-    if (!d->taken[i] && type_of(d->modifier[i], type)) return d->taken[i] = true;
+  for (uint32_t i = 0; i < d->opcode->nmodifiers; i++)
+    if (!d->taken[i] && type_of(d->opcode->modifier[i], type)) return d->taken[i] = true;
   return ptx_decode_error(d, "type expected");
 }
 
 bool ptx_all_taken(PtxDecoder *d) {
-  for (uint32_t i = 0; i < d->nmodifiers; i++)
+  for (uint32_t i = 0; i < d->opcode->nmodifiers; i++)
     if (!d->taken[i])
-      return ptx_decode_error(d, "modifier '.%s' is not known here", d->modifier[i]);
+      return ptx_decode_error(d, "modifier '.%s' is not known here", d->opcode->modifier[i]);
   return true;
 }
 
@@ -146,19 +151,19 @@ bool ptx_operand_count(PtxDecoder *d, uint32_t at_least, uint32_t at_most) {
 
 PtxOp *ptx_emit(PtxDecoder *d, PtxRun *run, PtxFlow flow) {
   VEC_PUSH(
-      d->arena, &d->ops,
+      d->scratch, &d->ops,
       (PtxOp){
           .run = run, .flow = (uint8_t)flow, .guard = d->guard, .guard_negated = d->guard_negated});
-  VEC_PUSH(d->arena, &d->places, (PtxPlace){d->at->line, d->at->file, d->at->loc});
+  VEC_PUSH(d->scratch, &d->places, (PtxPlace){d->at->line, d->at->file, d->at->loc});
   return &d->ops.data[d->ops.len - 1];
 }
 
 void ptx_branch_to(PtxDecoder *d, uint32_t op, uint32_t *target, const char *label) {
-  VEC_PUSH(d->arena, &d->scope->fixups, (PtxFixup){label, op, target, d->at->line});
+  VEC_PUSH(d->scratch, &d->scope->fixups, (PtxFixup){label, op, target, d->at->line});
 }
 
 static void open_scope(PtxDecoder *d, bool is_routine) {
-  PtxScope *scope = ARENA_NEW(d->arena, PtxScope);
+  PtxScope *scope = ARENA_NEW(d->scratch, PtxScope);
   scope->outer = d->scope;
   scope->is_routine = is_routine;
   d->scope = scope;
@@ -177,7 +182,7 @@ static bool close_scope(PtxDecoder *d) {
     else if (scope->is_routine)
       return ptx_error(d->error, f->line, "label '%s' is not known", f->label);
     else
-      VEC_PUSH(d->arena, &scope->outer->fixups, *f);
+      VEC_PUSH(d->scratch, &scope->outer->fixups, *f);
   }
   d->scope = scope->outer;
   return true;
@@ -187,15 +192,16 @@ static bool decode_instruction(PtxDecoder *d, const PtxStatement *s) {
   d->at = s;
   d->guard = PTX_NO_ROW;
   d->guard_negated = s->guard_negated;
-  if (!split(d)) return false;
+  d->opcode = name_map_get(&d->names->opcodes, s->name);
+  if (!d->opcode) d->opcode = split(d->names, s->name);
+  if (!d->opcode) return ptx_decode_error(d, "unknown opcode");
+  memset(d->taken, 0, sizeof d->taken);
   if (s->guard) {
     uint32_t bytes;
     if (!ptx_register(d, s->guard, &d->guard, &bytes) || bytes)
       return ptx_decode_error(d, "'%s' is no predicate", s->guard);
   }
-  for (size_t i = 0; i < sizeof INSTRUCTIONS / sizeof *INSTRUCTIONS; i++)
-    if (!strcmp(INSTRUCTIONS[i].base, d->base)) return INSTRUCTIONS[i].decode(d);
-  return ptx_decode_lanes(d);
+  return d->opcode->decode(d);
 }
 
 static bool decode_body(PtxDecoder *d, const PtxRoutine *routine) {
@@ -207,13 +213,13 @@ static bool decode_body(PtxDecoder *d, const PtxRoutine *routine) {
       if (!decode_instruction(d, s)) return false;
       break;
     case STATEMENT_LABEL:
-      name_map_put(d->arena, &d->scope->labels, s->name, (void *)(uintptr_t)(d->ops.len + 1));
+      name_map_put(d->scratch, &d->scope->labels, s->name, (void *)(uintptr_t)(d->ops.len + 1));
       break;
     case STATEMENT_VARIABLE:
-      if (!ptx_declare(d, &s->variable)) return false;
+      if (!ptx_declare(d, s->variable)) return false;
       break;
     case STATEMENT_TARGETS:
-      name_map_put(d->arena, &d->scope->tables, s->name, (void *)(uintptr_t)s);
+      name_map_put(d->scratch, &d->scope->tables, s->name, (void *)(uintptr_t)s);
       break;
     case STATEMENT_OPEN:
       open_scope(d, false);
@@ -238,14 +244,14 @@ bool ptx_inline(PtxDecoder *d, const PtxRoutine *routine, const PtxSymbol *resul
   d->calls[d->ncalls++] = routine->name;
   open_scope(d, true);
   for (uint32_t i = 0; i < routine->results.len; i++)
-    name_map_put(d->arena, &d->scope->symbols, routine->results.data[i].name,
+    name_map_put(d->scratch, &d->scope->symbols, routine->results.data[i].name,
                  ptx_new_symbol(d, results[i]));
   for (uint32_t i = 0; i < routine->params.len; i++)
-    name_map_put(d->arena, &d->scope->symbols, routine->params.data[i].name,
+    name_map_put(d->scratch, &d->scope->symbols, routine->params.data[i].name,
                  ptx_new_symbol(d, params[i]));
-  d->end_label = intern(&d->module->names, " end");
+  d->end_label = intern(&d->names->interner, " end");
   if (!decode_body(d, routine)) return false;
-  name_map_put(d->arena, &d->scope->labels, d->end_label, (void *)(uintptr_t)(d->ops.len + 1));
+  name_map_put(d->scratch, &d->scope->labels, d->end_label, (void *)(uintptr_t)(d->ops.len + 1));
   if (!close_scope(d)) return false;
   d->end_label = end_label;
   d->ncalls--;
@@ -264,7 +270,7 @@ static void place_params(PtxDecoder *d, PtxInfo *info) {
     offset = ptx_aligned(offset, v->align);
     params[i] = (PtxParam){offset, (uint32_t)v->bytes, v->align};
     name_map_put(
-        d->arena, &d->scope->symbols, v->name,
+        d->scratch, &d->scope->symbols, v->name,
         ptx_new_symbol(d, (PtxSymbol){.kind = SYMBOL_PARAM, .value = offset, .size = v->bytes}));
     offset += (uint32_t)v->bytes;
   }
@@ -273,13 +279,19 @@ static void place_params(PtxDecoder *d, PtxInfo *info) {
   info->param_bytes = offset;
 }
 
-bool ptx_decode(PtxModule *module, const NameMap *rows_by_name, const PtxRoutine *routine,
+static void *kept(Arena *arena, const void *data, size_t bytes) {
+  return bytes ? memcpy(arena_alloc(arena, bytes), data, bytes) : NULL;
+}
+
+bool ptx_decode(PtxModule *module, const PtxTree *tree, const PtxRoutine *routine, Arena *scratch,
                 PtxFunction *out, PtxError *error) {
   PtxStatement nowhere = {.line = routine->line, .name = routine->name};
   PtxDecoder d = {.module = module,
                   .error = error,
                   .arena = &module->arena,
-                  .rows_by_name = rows_by_name,
+                  .scratch = scratch,
+                  .names = module->memory->names,
+                  .tree = tree,
                   .entry = routine,
                   .shared_align = 16,
                   .guard = PTX_NO_ROW,
@@ -297,11 +309,11 @@ bool ptx_decode(PtxModule *module, const NameMap *rows_by_name, const PtxRoutine
   if (!close_scope(&d)) return false;
   ptx_flow_mark(d.ops.data, d.ops.len);
   out->module = module;
-  out->ops = d.ops.data;
-  out->places = d.places.data;
+  out->ops = kept(d.arena, d.ops.data, d.ops.len * sizeof *d.ops.data);
+  out->places = kept(d.arena, d.places.data, d.places.len * sizeof *d.places.data);
   out->nops = d.ops.len;
   out->rows_bytes = d.rows_bytes;
-  out->constants = d.constants.data;
+  out->constants = kept(d.arena, d.constants.data, d.constants.len * sizeof *d.constants.data);
   out->nconstants = d.constants.len;
   memcpy(out->special, d.special, sizeof out->special);
   info->shared_bytes = d.special[SPECIAL_DYNAMIC_SHARED] == PTX_NO_ROW

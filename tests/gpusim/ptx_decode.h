@@ -41,13 +41,26 @@ struct PtxScope {
   VEC(PtxFixup) fixups;
 };
 
+typedef struct PtxDecoder PtxDecoder;
+typedef bool PtxDecode(PtxDecoder *d);
+
 enum { PTX_MODIFIERS = 16 };
 
-typedef struct PtxDecoder {
+/* An opcode taken apart, kept by its name in PtxNames. */
+typedef struct PtxOpcode {
+  PtxDecode *decode;
+  char base[24];
+  char modifier[PTX_MODIFIERS][32]; /* without dots */
+  uint32_t nmodifiers;
+} PtxOpcode;
+
+struct PtxDecoder {
   PtxModule *module;
   PtxError *error;
-  Arena *arena; /* of the module */
-  const NameMap *rows_by_name;
+  Arena *arena;   /* of the module */
+  Arena *scratch; /* until the module is loaded */
+  PtxNames *names;
+  const PtxTree *tree;
   const PtxRoutine *entry;
   VEC(PtxOp) ops;
   VEC(PtxPlace) places;
@@ -64,17 +77,16 @@ typedef struct PtxDecoder {
 
   /* the instruction at hand */
   const PtxStatement *at;
-  char base[24];                    /* opcode */
-  char modifier[PTX_MODIFIERS][32]; /* without dots */
-  bool taken[PTX_MODIFIERS];
-  uint32_t nmodifiers;
+  const PtxOpcode *opcode;
+  bool taken[PTX_MODIFIERS]; /* of its modifiers */
   uint32_t guard;
   bool guard_negated;
-} PtxDecoder;
-
-typedef bool PtxDecode(PtxDecoder *d);
+};
 
 bool ptx_decode_error(PtxDecoder *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* A row of ptx_ops.def; NULL when there is none. */
+const PtxRow *ptx_row_named(PtxDecoder *d, const char *name);
 
 /* --- modifiers -------------------------------------------------------------------------------- */
 

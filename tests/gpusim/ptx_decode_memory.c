@@ -304,7 +304,7 @@ bool ptx_decode_prefetch(PtxDecoder *d) {
   uint32_t extra;
   PtxMemoryForm form = {.space = take_space(d)};
   take_cache_hints(d, &extra);
-  if (ptx_take_one(d, levels) < 0 && d->nmodifiers == 0)
+  if (ptx_take_one(d, levels) < 0 && d->opcode->nmodifiers == 0)
     return ptx_decode_error(d, "level expected");
   return ptx_all_taken(d) && ptx_operand_count(d, 1, 1) &&
          ptx_address(d, &d->at->operands[0], &form);

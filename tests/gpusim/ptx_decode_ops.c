@@ -24,10 +24,14 @@ static const struct {
 /* Base and modifiers that were not taken, joined by dots. */
 static const PtxRow *find_row(PtxDecoder *d) {
   char name[128];
-  size_t n = (size_t)snprintf(name, sizeof name, "%s", d->base);
-  for (uint32_t i = 0; i < d->nmodifiers; i++)
-    if (!d->taken[i]) n += (size_t)snprintf(name + n, sizeof name - n, ".%s", d->modifier[i]);
-  return name_map_get(d->rows_by_name, intern(&d->module->names, name));
+  bool whole = true;
+  for (uint32_t i = 0; i < d->opcode->nmodifiers; i++) whole &= !d->taken[i];
+  if (whole) return name_map_get(&d->names->rows, d->at->name);
+  size_t n = (size_t)snprintf(name, sizeof name, "%s", d->opcode->base);
+  for (uint32_t i = 0; i < d->opcode->nmodifiers; i++)
+    if (!d->taken[i])
+      n += (size_t)snprintf(name + n, sizeof name - n, ".%s", d->opcode->modifier[i]);
+  return ptx_row_named(d, name);
 }
 
 /* The row of the instruction, whole or without flags, which are then returned. */
@@ -74,7 +78,7 @@ bool ptx_decode_lanes(PtxDecoder *d) {
 
 /* A row found by its name. */
 static const PtxRow *named_row(PtxDecoder *d, const char *name) {
-  const PtxRow *row = name_map_get(d->rows_by_name, intern(&d->module->names, name));
+  const PtxRow *row = ptx_row_named(d, name);
   if (!row) ptx_decode_error(d, "unknown type");
   return row;
 }
@@ -82,7 +86,7 @@ static const PtxRow *named_row(PtxDecoder *d, const char *name) {
 /* selp and slct look at bits only; selp.pred does not exist. */
 bool ptx_decode_selp(PtxDecoder *d) {
   char name[40];
-  bool slct = !strcmp(d->base, "slct");
+  bool slct = !strcmp(d->opcode->base, "slct");
   PtxType by = TYPE_PRED, type;
   ptx_take(d, "ftz"); /* a subnormal is as good as a zero: what counts is the sign */
   if (slct && !ptx_take_type(d, &by)) return false;
@@ -97,15 +101,16 @@ bool ptx_decode_selp(PtxDecoder *d) {
 
 /* and or xor not of predicates are one word; of others rows. */
 bool ptx_decode_logic(PtxDecoder *d) {
-  if (d->nmodifiers != 1 || strcmp(d->modifier[0], "pred")) return ptx_decode_lanes(d);
-  bool inverts = !strcmp(d->base, "not");
+  if (d->opcode->nmodifiers != 1 || strcmp(d->opcode->modifier[0], "pred"))
+    return ptx_decode_lanes(d);
+  bool inverts = !strcmp(d->opcode->base, "not");
   uint32_t n = inverts ? 2 : 3, arg[3] = {0};
   if (!ptx_operand_count(d, n, n) || !ptx_result(d, &d->at->operands[0], 0, &arg[0])) return false;
   for (uint32_t i = 1; i < n; i++)
     if (!ptx_source(d, &d->at->operands[i], 0, &arg[i])) return false;
   PtxOp *op = ptx_emit(d, ptx_run_logic, FLOW_NEXT);
   memcpy(op->arg, arg, sizeof arg);
-  op->mode = (uint8_t)d->base[0]; /* a o x n */
+  op->mode = (uint8_t)d->opcode->base[0]; /* a o x n */
   return true;
 }
 
@@ -255,10 +260,10 @@ bool ptx_decode_cvt(PtxDecoder *d) {
   if (!ptx_source_any(d, &o[1], &from_bytes, &from_row)) return false;
   if (to_bytes < info_of(to)->bytes || from_bytes < info_of(from)->bytes)
     return ptx_decode_error(d, "a register is too narrow");
-  const PtxRow *row = name_map_get(d->rows_by_name, d->at->name); /* with its modifiers */
+  const PtxRow *row = name_map_get(&d->names->rows, d->at->name); /* with its modifiers */
   char name[40];
   snprintf(name, sizeof name, "cvt.%s.%s", info_of(to)->name, info_of(from)->name);
-  if (!row && !flags) row = name_map_get(d->rows_by_name, intern(&d->module->names, name));
+  if (!row && !flags) row = ptx_row_named(d, name);
   if (row && (row->result != to_bytes || row->operand[0] != from_bytes)) row = NULL;
   PtxOp *op = ptx_emit(d, row ? row->run : ptx_run_convert, FLOW_NEXT);
   op->arg[0] = to_row;
@@ -284,11 +289,11 @@ static const PtxRow *take_compare(PtxDecoder *d, PtxType type) {
   }
   if (type == TYPE_F16X2) of = "f16";
   if (type == TYPE_BF16X2) of = "bf16";
-  snprintf(name, sizeof name, "%s.%s", d->modifier[0], of);
+  snprintf(name, sizeof name, "%s.%s", d->opcode->modifier[0], of);
   d->taken[0] = true;
-  const PtxRow *row = name_map_get(d->rows_by_name, intern(&d->module->names, name));
+  const PtxRow *row = ptx_row_named(d, name);
   if (row && row->compare) return row;
-  ptx_decode_error(d, "comparison '.%s' of this type is not known", d->modifier[0]);
+  ptx_decode_error(d, "comparison '.%s' of this type is not known", d->opcode->modifier[0]);
   return NULL;
 }
 
@@ -379,10 +384,10 @@ bool ptx_decode_testp(PtxDecoder *d) {
 
 /* add sub mad with .cc, addc subc madc; without any of it they are rows. */
 bool ptx_decode_carry(PtxDecoder *d) {
-  bool in = d->base[3] == 'c', out = ptx_take(d, "cc"), wide, high = false;
+  bool in = d->opcode->base[3] == 'c', out = ptx_take(d, "cc"), wide, high = false;
   if (!in && !out) return ptx_decode_lanes(d);
   PtxType type;
-  bool is_mad = d->base[0] == 'm';
+  bool is_mad = d->opcode->base[0] == 'm';
   if (is_mad) {
     high = ptx_take(d, "hi");
     if (!high && !ptx_take(d, "lo")) return ptx_decode_error(d, ".lo or .hi expected");
@@ -399,7 +404,7 @@ bool ptx_decode_carry(PtxDecoder *d) {
   PtxRun *run = wide ? ptx_run_carry64 : ptx_run_carry32;
   PtxOp *op = ptx_emit(d, run, FLOW_NEXT);
   memcpy(op->arg, arg, sizeof arg);
-  op->mode = (uint8_t)(!is_mad ? d->base[0] : high ? 'h' : 'l');
+  op->mode = (uint8_t)(!is_mad ? d->opcode->base[0] : high ? 'h' : 'l');
   op->target = info_of(type)->kind == 's';
   op->flags = (uint16_t)((in ? PTX_CARRY_IN : 0) | (out ? PTX_CARRY_OUT : 0));
   return true;
@@ -502,8 +507,8 @@ bool ptx_decode_call(PtxDecoder *d) {
     return true;
   }
   const PtxRoutine *callee = NULL;
-  for (uint32_t i = 0; i < d->module->tree.routines.len; i++) {
-    const PtxRoutine *r = &d->module->tree.routines.data[i];
+  for (uint32_t i = 0; i < d->tree->routines.len; i++) {
+    const PtxRoutine *r = &d->tree->routines.data[i];
     if (r->name == name && r->body && !r->entry) callee = r;
   }
   if (!callee) return ptx_decode_error(d, "function '%s' has no body here", name);

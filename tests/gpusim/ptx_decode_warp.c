@@ -104,7 +104,7 @@ bool ptx_decode_redux(PtxDecoder *d) {
 bool ptx_decode_bar(PtxDecoder *d) {
   uint32_t arg[PTX_ARGS] = {0, 0, 0, PTX_NO_ROW}, n = d->at->noperands;
   const PtxOperand *o = d->at->operands;
-  bool is_bar = !strcmp(d->base, "bar");
+  bool is_bar = !strcmp(d->opcode->base, "bar");
   ptx_take(d, "cta");
   if (ptx_take(d, "warp")) {
     if (!is_sync(d) || !ptx_all_taken(d) || !ptx_operand_count(d, 1, 1) ||
@@ -147,7 +147,7 @@ bool ptx_decode_bar(PtxDecoder *d) {
 bool ptx_decode_fence(PtxDecoder *d) {
   static const char *const kinds[] = {"sc", "acq_rel", "acquire", "release", NULL};
   static const char *const wide[] = {"gl", "gpu", "sys", "cluster", NULL};
-  if (!strcmp(d->base, "fence")) {
+  if (!strcmp(d->opcode->base, "fence")) {
     if (ptx_take(d, "proxy")) return ptx_decode_error(d, "fences of proxies are not known");
     ptx_take_one(d, kinds);
   }

@@ -18,8 +18,7 @@ static void fault_place(const PtxWarp *w, const PtxOp *op, int lane, PtxFault *f
   const PtxFunction *fn = b->function;
   const PtxPlace *place = &fn->places[op - fn->ops];
   const char *file = NULL;
-  if (place->loc && place->file < fn->module->tree.files.len)
-    file = fn->module->tree.files.data[place->file];
+  if (place->loc && place->file < fn->module->nfiles) file = fn->module->files[place->file];
   if (lane < 0) lane = w->mask ? __builtin_ctz(w->mask) : 0;
   uint32_t thread = 32 * w->index + (uint32_t)lane;
   snprintf(fault->kernel, sizeof fault->kernel, "%s", fn->info.name);

@@ -17,7 +17,8 @@ bool ptx_error(PtxError *error, uint32_t line, const char *format, ...) {
 }
 
 static bool in_name(char c) {
-  return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%';
+  return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || c == '_' ||
+         c == '$' || c == '%';
 }
 
 /* Blanks, // and block comments. */

@@ -23,6 +23,7 @@ void ptx_memory_free(PtxMemory *memory) {
   for (size_t i = 0; i < PTX_FREED; i++) free(memory->freed[i].name);
   free(memory->regions);
   free(memory->rows);
+  ptx_names_free(memory->names);
   free(memory);
 }
 

@@ -6,8 +6,8 @@
 
 #include "ptx_lanes.h"
 
-static void place_globals(PtxModule *module) {
-  const PtxVariables *list = &module->tree.variables;
+static void place_globals(PtxModule *module, const PtxTree *tree) {
+  const PtxVariables *list = &tree->variables;
   for (uint32_t i = 0; i < list->len; i++) {
     const PtxVariable *v = &list->data[i];
     if (v->space != SPACE_GLOBAL && v->space != SPACE_CONST) continue;
@@ -27,36 +27,58 @@ static void place_globals(PtxModule *module) {
   }
 }
 
-static bool decode_all(PtxModule *module, PtxError *error) {
-  NameMap rows = {0};
-  for (const PtxRow *row = ptx_lanes_table(); row->name; row++)
-    name_map_put(&module->arena, &rows, intern(&module->names, row->name), (void *)(uintptr_t)row);
+static bool decode_all(PtxModule *module, const PtxTree *tree, Arena *scratch, PtxError *error) {
   uint32_t n = 0;
-  for (uint32_t i = 0; i < module->tree.routines.len; i++) {
-    const PtxRoutine *r = &module->tree.routines.data[i];
-    n += r->entry && r->body;
-  }
+  for (uint32_t i = 0; i < tree->routines.len; i++)
+    n += tree->routines.data[i].entry && tree->routines.data[i].body;
   VEC_RESERVE(&module->arena, &module->functions, n);
-  for (uint32_t i = 0; i < module->tree.routines.len; i++) {
-    const PtxRoutine *r = &module->tree.routines.data[i];
+  for (uint32_t i = 0; i < tree->routines.len; i++) {
+    const PtxRoutine *r = &tree->routines.data[i];
     if (!r->entry || !r->body) continue;
     PtxFunction function = {0};
-    if (!ptx_decode(module, &rows, r, &function, error)) return false;
+    if (!ptx_decode(module, tree, r, scratch, &function, error)) return false;
     VEC_PUSH(&module->arena, &module->functions, function);
   }
+  module->nfiles = tree->files.len;
+  module->files = ARENA_ARRAY(&module->arena, const char *, module->nfiles + 1);
+  for (uint32_t i = 0; i < module->nfiles; i++) module->files[i] = tree->files.data[i];
   return true;
+}
+
+static PtxNames *names_of(PtxMemory *memory) {
+  if (memory->names) return memory->names;
+  PtxNames *names = memory->names = calloc(1, sizeof *names);
+  if (!names) abort();
+  arena_init(&names->arena);
+  interner_init(&names->interner, &names->arena);
+  for (const PtxRow *row = ptx_lanes_table(); row->name; row++)
+    name_map_put(&names->arena, &names->rows, intern(&names->interner, row->name),
+                 (void *)(uintptr_t)row);
+  return names;
+}
+
+void ptx_names_free(PtxNames *names) {
+  if (!names) return;
+  arena_free(&names->arena);
+  free(names);
 }
 
 PtxModule *ptx_module_load(PtxMemory *memory, const char *text, char **error) {
   PtxModule *module = calloc(1, sizeof *module);
   if (!module) abort();
+  Arena scratch; /* holds the tree */
+  PtxTree tree = {0};
   arena_init(&module->arena);
-  interner_init(&module->names, &module->arena);
+  arena_init(&scratch);
   module->memory = memory;
   PtxError first = {.arena = &module->arena};
-  bool ok = ptx_parse(&module->tree, text, &module->arena, &module->names, &first);
-  if (ok) place_globals(module);
-  if (ok && decode_all(module, &first)) return module;
+  bool ok = ptx_parse(&tree, text, &scratch, &names_of(memory)->interner, &first);
+  if (ok) {
+    place_globals(module, &tree);
+    ok = decode_all(module, &tree, &scratch, &first);
+  }
+  arena_free(&scratch);
+  if (ok) return module;
   *error = strdup(first.text);
   ptx_module_free(module);
   return NULL;

@@ -18,7 +18,7 @@ uint32_t ptx_new_row(PtxDecoder *d, uint32_t bytes) {
 }
 
 PtxSymbol *ptx_new_symbol(PtxDecoder *d, PtxSymbol symbol) {
-  PtxSymbol *s = ARENA_NEW(d->arena, PtxSymbol);
+  PtxSymbol *s = ARENA_NEW(d->scratch, PtxSymbol);
   *s = symbol;
   return s;
 }
@@ -37,7 +37,7 @@ static const PtxSymbol *place_shared(PtxDecoder *d, const PtxVariable *v) {
     d->shared_align = v->align;
   }
   known = ptx_new_symbol(d, symbol);
-  name_map_put(d->arena, &d->shared, v->name, known);
+  name_map_put(d->scratch, &d->shared, v->name, known);
   return known;
 }
 
@@ -53,7 +53,7 @@ bool ptx_declare(PtxDecoder *d, const PtxVariable *v) {
     for (uint32_t i = 1; i < v->count; i++) ptx_new_row(d, symbol.bytes);
     break;
   case SPACE_SHARED:
-    name_map_put(d->arena, &d->scope->symbols, v->name, (void *)(uintptr_t)place_shared(d, v));
+    name_map_put(d->scratch, &d->scope->symbols, v->name, (void *)(uintptr_t)place_shared(d, v));
     return true;
   case SPACE_LOCAL:
   case SPACE_PARAM: /* of a call */
@@ -68,7 +68,7 @@ bool ptx_declare(PtxDecoder *d, const PtxVariable *v) {
     return ptx_error(d->error, v->line, "variable '%s' of this space inside of a function",
                      v->name);
   }
-  name_map_put(d->arena, &d->scope->symbols, v->name, ptx_new_symbol(d, symbol));
+  name_map_put(d->scratch, &d->scope->symbols, v->name, ptx_new_symbol(d, symbol));
   return true;
 }
 
@@ -77,7 +77,7 @@ static const PtxSymbol *find_in_range(PtxDecoder *d, const char *name) {
   size_t n = strlen(name), digits = 0;
   while (digits < n && name[n - digits - 1] >= '0' && name[n - digits - 1] <= '9') digits++;
   if (!digits || digits > 9 || digits == n) return NULL;
-  const char *prefix = intern_n(&d->module->names, name, n - digits);
+  const char *prefix = intern_n(&d->names->interner, name, n - digits);
   uint32_t number = (uint32_t)strtoul(name + n - digits, NULL, 10);
   for (PtxScope *s = d->scope; s; s = s->is_routine ? NULL : s->outer) {
     const PtxSymbol *range = name_map_get(&s->symbols, prefix);
@@ -85,7 +85,7 @@ static const PtxSymbol *find_in_range(PtxDecoder *d, const char *name) {
     PtxSymbol *one = ptx_new_symbol(d, *range);
     one->row += number * range->row_step;
     one->count = 0;
-    name_map_put(d->arena, &s->symbols, name, one);
+    name_map_put(d->scratch, &s->symbols, name, one);
     return one;
   }
   return NULL;
@@ -98,7 +98,7 @@ const PtxSymbol *ptx_symbol(PtxDecoder *d, const char *name) {
   }
   const PtxSymbol *symbol = find_in_range(d, name);
   if (symbol) return symbol;
-  const PtxTree *tree = &d->module->tree;
+  const PtxTree *tree = d->tree;
   for (uint32_t i = 0; i < tree->variables.len; i++) {
     const PtxVariable *v = &tree->variables.data[i];
     if (v->name == name && v->space == SPACE_SHARED) return place_shared(d, v);
@@ -156,8 +156,8 @@ uint32_t ptx_constant(PtxDecoder *d, uint64_t bits, uint32_t bytes) {
   if (bytes && bytes < 8) bits &= ((uint64_t)1 << 8 * bytes) - 1;
   if (id_map_get(&d->constant_rows[which], bits, &row)) return row;
   row = ptx_new_row(d, bytes);
-  id_map_put(d->arena, &d->constant_rows[which], bits, row);
-  VEC_PUSH(d->arena, &d->constants, (PtxConstant){row, bytes, bits});
+  id_map_put(d->scratch, &d->constant_rows[which], bits, row);
+  VEC_PUSH(d->scratch, &d->constants, (PtxConstant){row, bytes, bits});
   return row;
 }
 
@@ -171,7 +171,7 @@ bool ptx_register(PtxDecoder *d, const char *name, uint32_t *row, uint32_t *byte
 
 /* A helper of the instruction at hand: without its guard, in front of it. */
 static PtxOp *emit_helper(PtxDecoder *d, const char *name) {
-  const PtxRow *row = name_map_get(d->rows_by_name, intern(&d->module->names, name));
+  const PtxRow *row = ptx_row_named(d, name);
   uint32_t guard = d->guard;
   d->guard = PTX_NO_ROW;
   PtxOp *op = ptx_emit(d, row ? row->run : NULL, FLOW_NEXT);

@@ -11,6 +11,7 @@ typedef struct Parser {
   PtxToken token; /* the next one */
   Arena *arena;
   PtxTree *tree;
+  const char *loc_word;
   uint32_t file, loc; /* of the last .loc */
 } Parser;
 
@@ -245,6 +246,12 @@ static void push(Parser *p, PtxRoutine *r, PtxStatement s) {
   VEC_PUSH(p->arena, &r->statements, s);
 }
 
+static void push_variable(Parser *p, PtxRoutine *r, uint32_t line, const PtxVariable *v) {
+  PtxVariable *one = ARENA_NEW(p->arena, PtxVariable);
+  *one = *v;
+  push(p, r, (PtxStatement){.kind = STATEMENT_VARIABLE, .line = line, .variable = one});
+}
+
 static bool parse_instruction(Parser *p, PtxRoutine *r) {
   PtxStatement s = {.kind = STATEMENT_INSTRUCTION, .line = p->token.line};
   if (accept(p, '@')) {
@@ -276,19 +283,25 @@ static bool parse_instruction(Parser *p, PtxRoutine *r) {
   return true;
 }
 
+/* file line column [, function_name x [+ n], inlined_at file line column]: there is one for almost
+ * every instruction, so it is read without tokens. */
 static bool parse_loc(Parser *p) {
-  uint32_t file = (uint32_t)expect_integer(p), line = (uint32_t)expect_integer(p);
-  expect_integer(p);    /* column */
-  if (accept(p, ',')) { /* function_name x [+ n], inlined_at file line column: the line of the call
-                           counts */
-    while (p->token.kind != TOKEN_END && !at_word(p, "inlined_at")) advance(p);
-    advance(p);
-    for (int i = 0; i < 3; i++) expect_integer(p);
+  PtxLexer *lexer = &p->lexer;
+  unsigned long numbers[2];
+  for (int i = 0; i < 2; i++) {
+    char *end;
+    while (*lexer->at == ' ' || *lexer->at == '\t') lexer->at++;
+    if (*lexer->at < '0' || *lexer->at > '9')
+      return ptx_error(lexer->error, lexer->line, "number expected");
+    numbers[i] = strtoul(lexer->at, &end, 10);
+    lexer->at = end;
   }
-  if (line) { /* line 0 is code of no line of its own */
-    p->file = file;
-    p->loc = line;
+  lexer->at += strcspn(lexer->at, "\n");
+  if (numbers[1]) { /* line 0 is code of no line of its own */
+    p->file = (uint32_t)numbers[0];
+    p->loc = (uint32_t)numbers[1];
   }
+  advance(p);
   return !failed(p);
 }
 
@@ -321,26 +334,24 @@ static bool parse_body(Parser *p, PtxRoutine *r) {
       advance(p);
     } else if (accept(p, ';')) {
       continue;
-    } else if (at_word(p, ".loc")) {
-      advance(p);
+    } else if (p->token.text == p->loc_word) {
       if (!parse_loc(p)) return false;
     } else if (at_word(p, ".pragma")) {
       if (!skip_to(p, ';')) return false;
     } else if (p->token.kind == TOKEN_DIRECTIVE && space_of(p->token.text, &space)) {
       advance(p);
-      PtxStatement s = {.kind = STATEMENT_VARIABLE, .line = p->token.line};
-      if (!parse_variable(p, space, &s.variable)) return false;
-      push(p, r, s);
+      PtxVariable v;
+      uint32_t line = p->token.line;
+      if (!parse_variable(p, space, &v)) return false;
+      push_variable(p, r, line, &v);
       while (accept(p, ',')) { /* .reg .b32 a, b; */
-        PtxVariable next = s.variable;
-        next.name = expect_name(p);
-        next.count = 0;
+        v.name = expect_name(p);
+        v.count = 0;
         if (accept(p, '<')) {
-          next.count = (uint32_t)expect_integer(p);
+          v.count = (uint32_t)expect_integer(p);
           expect(p, '>');
         }
-        s.variable = next;
-        push(p, r, s);
+        push_variable(p, r, line, &v);
       }
       if (!expect(p, ';')) return false;
     } else if (p->token.kind == TOKEN_DIRECTIVE) {
@@ -448,7 +459,10 @@ static bool parse_top(Parser *p) {
   if (!strcmp(word, ".pragma")) return skip_to(p, ';');
   if (!strcmp(word, ".section")) { /* debug data */
     while (p->token.kind != TOKEN_END && !at(p, '{')) advance(p);
-    return skip_to(p, '}');
+    for (PtxLexer *lexer = &p->lexer; *lexer->at && *lexer->at != '}'; lexer->at++)
+      lexer->line += *lexer->at == '\n';
+    advance(p);
+    return expect(p, '}');
   }
   if (space_of(word, &space) && space != SPACE_REGISTER && space != SPACE_PARAM &&
       space != SPACE_LOCAL) {
@@ -464,7 +478,8 @@ static bool parse_top(Parser *p) {
 bool ptx_parse(PtxTree *tree, const char *text, Arena *arena, Interner *names, PtxError *error) {
   Parser p = {.lexer = {.at = text, .line = 1, .names = names, .error = error},
               .arena = arena,
-              .tree = tree};
+              .tree = tree,
+              .loc_word = intern(names, ".loc")};
   advance(&p);
   while (p.token.kind != TOKEN_END && !failed(&p))
     if (!parse_top(&p)) return false;

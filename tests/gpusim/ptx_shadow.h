@@ -10,6 +10,7 @@
 
 typedef struct PtxPage PtxPage;
 typedef struct PtxReadLog PtxReadLog;
+typedef struct PtxNames PtxNames;
 
 /* A range of addresses that kernels may use. */
 typedef struct PtxRegion {
@@ -49,7 +50,10 @@ struct PtxMemory {
    * undefined is any, and to clear megabytes costs more than a small kernel. */
   uint8_t *rows;
   size_t rows_bytes;
+  PtxNames *names; /* of modules; NULL until the first is loaded */
 };
+
+void ptx_names_free(PtxNames *names);
 
 typedef struct PtxClock {
   uint64_t now;    /* epoch */

@@ -113,7 +113,7 @@ typedef struct PtxStatement {
   bool guard_negated;
   PtxOperand *operands;
   uint32_t noperands;
-  PtxVariable variable;
+  const PtxVariable *variable;
 } PtxStatement;
 
 typedef VEC(PtxVariable) PtxVariables;
