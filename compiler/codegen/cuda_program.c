@@ -244,6 +244,38 @@ static bool add_instances(Arena *arena, CudaProgram *p, const Image *im, const c
 
 /* --- --load-cuda ---- */
 
+/* The comment that says what a kernel computes, as put at the head of its text; NULL where there is
+ * none. */
+static const char *head_of(Arena *arena, const char *text) {
+  const char *head = strstr(text, "/* kernel "), *end = head ? strstr(head, "*/") : NULL;
+  return end ? arena_strndup(arena, head + 2, (size_t)(end - head - 2)) : NULL;
+}
+
+typedef struct Line {
+  const char *text;
+  int len;
+} Line;
+
+/* Takes a line of a comment, without spaces around what it says. */
+static Line take_line(const char **at) {
+  const char *from = *at + strspn(*at, " *"), *end = from + strcspn(from, "\n");
+  *at = end + (*end == '\n');
+  while (end > from && (end[-1] == ' ' || end[-1] == '\r')) end--;
+  return (Line){from, (int)(end - from)};
+}
+
+/* With a text of another kernel, be it edited or not, a change of the source would be lost without
+ * a word: what differs in the heads, or NULL. */
+static const char *head_differs(Arena *arena, const char *text, const char *made) {
+  const char *old = head_of(arena, text), *now = head_of(arena, made);
+  while (old && now && (*old || *now)) {
+    Line a = take_line(&old), b = take_line(&now);
+    if (a.len != b.len || memcmp(a.text, b.text, (size_t)a.len) != 0)
+      return arena_printf(arena, "'%.*s' is '%.*s' now", a.len, a.text, b.len, b.text);
+  }
+  return NULL;
+}
+
 static bool take_edited(Arena *arena, CudaProgram *p, const char *folder, const char **error) {
   Names names = {0};
   if (!list_files(arena, folder, ".cu", &names)) {
@@ -281,6 +313,15 @@ static bool take_edited(Arena *arena, CudaProgram *p, const char *folder, const 
       return false;
     }
     if (strcmp(text, m->text) == 0) continue; /* as it was made */
+    const char *differs = m->kernel ? head_differs(arena, text, m->text) : NULL;
+    if (differs) {
+      *error = arena_printf(arena,
+                            "--load-cuda: %s was made before its kernel changed: in the comment at "
+                            "its head %s; write it anew with --emit=cuda and edit that, or remove "
+                            "the comment to have the file taken as it is",
+                            path, differs);
+      return false;
+    }
     m->text = m->bare = text;
     m->file = path;
     m->edited = true;

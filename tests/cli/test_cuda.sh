@@ -123,6 +123,15 @@ sed -i 's/int32_t group) {/int32_t group, int32_t more) {/' edited/"$kernel".cu
 expect 1 "edited/$kernel.cu: .* must have" one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
 echo 'nonsense;' >>edited/"$kernel".cu
 expect 1 "edited/$kernel.cu\([0-9]+\): error" one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
+# A text of the program before its source was changed; without its head it is taken as it is.
+sed 's/gelu(warm)/gelu(warm * 3.0)/' one.dtm >later.dtm
+sed 's/$/\r/' "made/$kernel.cu" >edited/"$kernel".cu
+expect 0 'entry' one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
+expect 1 "edited/$kernel.cu was made before its kernel changed: in the comment at its head '.*' is '.*' now; write it anew" \
+  later.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
+sed '/^\/\* kernel/,/\*\/$/d' "made/$kernel.cu" >edited/"$kernel".cu
+expect 0 'entry' later.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
+echo 'nonsense;' >>edited/"$kernel".cu
 mv edited/"$kernel".cu edited/other.cu
 expect 1 'other.cu is no kernel of this program' one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
 rm -r edited
