@@ -98,7 +98,8 @@ void block_data(Sema *s, Env *env, RunBlock *block, const Stmt *stmt) {
     ok = want_float(s, v[SCALE], at[SCALE], "scale", &source.scale);
   if (ok && v[PART].kind != VAL_UNSET) ok = part(s, v[PART], at[PART], &source);
   if (ok && strcmp(source.reader, "raw") == 0 && !source.file_dtype) {
-    sema_error(s, DIAG_DATA, e->span, "raw needs the element type of the file: dtype = i32");
+    sema_error(s, DIAG_DATA, e->span, "raw needs the element type of the file, as in dtype = %s",
+               dtype_name(v[TYPE].as.type->dtype));
     ok = false;
   }
   if (ok) {
