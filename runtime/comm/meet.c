@@ -288,9 +288,13 @@ static int meet_as_other(const Meeting *m, LocalSegment *segment, int64_t until)
     close(fd);
     if (now_ms() >= until) {
       return dtm_rt_fail(NULL, RT_LOST,
-                         "rank %d found no rank 0 on this machine within %g s (--deadline)\n"
+                         "rank %d found no rank 0 on this machine within %g s (--deadline)\n%s"
                          "  ranks on several machines need MPI: start them with mpirun",
-                         (int)m->rank, m->deadline);
+                         (int)m->rank, m->deadline,
+                         strstr(m->job, "/parent ")
+                             ? "  nothing in the environment names the job (torchrun sets "
+                               "MASTER_PORT), so that its ranks need one parent process\n"
+                             : "");
     }
     sleep_ms(RETRY_MS);
   }

@@ -130,6 +130,24 @@ START_TEST(wrong_number_of_processes) {
 }
 END_TEST
 
+/* Without a name of the job ranks meet by their parent: each with one of its own finds nobody. */
+START_TEST(no_name_of_the_job) {
+  static const char *const names[] = {"TORCHELASTIC_RUN_ID", "MASTER_PORT",
+                                      "TORCHELASTIC_RESTART_COUNT"};
+  for (int i = 0; i < 3; i++) unsetenv(names[i]);
+  setenv("RANK", "1", 1);
+  setenv("WORLD_SIZE", "4", 1);
+  JobSetup setup = job_of_four;
+  setup.deadline = 0.5;
+  Job job;
+  job_start(&job, &setup);
+  job_end(&job, 10);
+  ck_assert_int_eq(job.status, RT_LOST);
+  HAS(&job, "rank 1 found no rank 0 on this machine within 0.5 s");
+  HAS(&job, "nothing in the environment names the job");
+}
+END_TEST
+
 START_TEST(several_machines) {
   setenv("RANK", "0", 1);
   setenv("WORLD_SIZE", "4", 1);
@@ -267,6 +285,7 @@ int main(void) {
   tcase_add_test(tc, joined_without_first);
   tcase_add_test(tc, joined_twice);
   tcase_add_test(tc, wrong_number_of_processes);
+  tcase_add_test(tc, no_name_of_the_job);
   tcase_add_test(tc, several_machines);
   tcase_add_loop_test(tc, too_large, 0, 2);
   tcase_add_loop_test(tc, too_many_ranks, 0, 2);
