@@ -395,6 +395,14 @@ START_TEST(too_little_memory) {
 }
 END_TEST
 
+/* What a rank takes is all that is listed. */
+START_TEST(memory_of_a_rank) {
+  GOOD(out, "", "./gpu --steps 1");
+  says(out, "a rank takes 32.0"); /* MiB, most of it the scratch of products */
+  says(out, ", scratch 32.0");
+}
+END_TEST
+
 /* A kernel edited by hand that writes where nothing is. The GPU says so late, unless every action
  * is waited for. */
 START_TEST(kernel_that_writes_elsewhere) {
@@ -506,6 +514,7 @@ static int run(void) {
   tcase_add_test(faults, one_gpu_shown_to_each);
   tcase_add_test(faults, no_code_for_the_chip);
   tcase_add_test(faults, too_little_memory);
+  tcase_add_test(faults, memory_of_a_rank);
   tcase_add_test(faults, kernel_that_writes_elsewhere);
   tcase_add_test(faults, damaged_program);
   tcase_add_test(faults, loss_that_is_not_finite);

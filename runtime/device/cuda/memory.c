@@ -63,15 +63,16 @@ static uint64_t bytes_of(const CudaDevice *d, uint32_t kinds) {
 
 void dtm_cuda_memory_text(const CudaDevice *d, char *text, size_t size) {
   const AbiHeader *h = d->base.image->header;
+  size_t scratch = d->scratch_bytes + d->comm_scratch_bytes;
   uint64_t params = bytes_of(d, 1u << ABI_VAR_PARAM | 1u << ABI_VAR_BUFFER),
            optimizer = bytes_of(d, 1u << ABI_VAR_OPTIMIZER),
            other = h->persistent_size > params + optimizer ? h->persistent_size - params - optimizer
                                                            : 0;
   snprintf(text, size,
            "%s (parameters %s, optimizer %s, other state %s, activations and gradients %s",
-           size_of(h->arena_size).text, size_of(params).text, size_of(optimizer).text,
+           size_of(h->arena_size + scratch).text, size_of(params).text, size_of(optimizer).text,
            size_of(other).text, size_of(h->arena_size - h->persistent_size).text);
-  size_t n = strlen(text), scratch = d->scratch_bytes + d->comm_scratch_bytes;
+  size_t n = strlen(text);
   if (scratch && n < size)
     n += (size_t)snprintf(text + n, size - n, ", scratch %s", size_of(scratch).text);
   if (n < size) snprintf(text + n, size - n, ")");
