@@ -310,7 +310,7 @@ static SimPoll step_collective(CommOp *o, CommPart *p) {
       if (poll != SIM_DONE) return poll;
       p->posted++;
       mine->posted++;
-      wire_bump(w);
+      if (all_posted(w, mine->posted)) wire_bump(w); /* the last one wakes the others */
     }
     if (!all_posted(w, mine->taken + 1)) return SIM_BLOCKED;
     unsigned slot = mine->taken & 1;
@@ -320,7 +320,7 @@ static SimPoll step_collective(CommOp *o, CommPart *p) {
     if (poll != SIM_DONE) return poll;
     p->taken++;
     mine->taken++;
-    wire_bump(w);
+    if (all_taken(w, mine->taken)) wire_bump(w);
   }
   p->over = true;
   return SIM_DONE;

@@ -216,6 +216,8 @@ CUresult sim_wait(SimMark mark);
 CUresult sim_wait_device(SimDevice *device);
 /* Runs what a mark needs as far as that waits for no peer. */
 SimPoll sim_try(SimMark mark);
+/* The same, but what waits for a peer has some milliseconds; the lock is given up meanwhile. */
+SimPoll sim_try_awhile(SimMark mark);
 /* Everything of all devices, as far as that waits for no peer: true when something ran. */
 bool sim_try_all(void);
 bool sim_reached(SimMark mark);

@@ -126,6 +126,15 @@ static void sleep_until_awaited(SimProcess *p) {
   pthread_mutex_lock(&p->lock);
 }
 
+SimPoll sim_try_awhile(SimMark mark) {
+  SimProcess *p = sim_process();
+  p->awaited = NULL;
+  SimPoll poll = sim_try(mark);
+  if (poll != SIM_BLOCKED || !p->awaited) return poll;
+  sleep_until_awaited(p);
+  return sim_try(mark);
+}
+
 CUresult sim_wait(SimMark mark) {
   SimProcess *p = sim_process();
   SimPoll poll;

@@ -161,7 +161,8 @@ static CUresult event_check(CUevent event) {
 }
 
 /* The first query says no. Later ones of the thread that recorded the event make it true where they
- * can; those of another thread, which only watches, not before some time has passed. */
+ * can, and wait a little for a peer, or thousands of them would take the processors from it; those
+ * of another thread, which only watches, not before some time has passed. */
 CUresult cuEventQuery(CUevent event) {
   sim_enter("cuEventQuery", NULL);
   CUresult error = event_check(event);
@@ -172,7 +173,9 @@ CUresult cuEventQuery(CUevent event) {
   bool mine = pthread_equal(e->recorder, pthread_self());
   if (!e->asked)
     e->asked_at = now;
-  else if (mine || now - e->asked_at > 0.05)
+  else if (mine)
+    sim_try_awhile(e->mark);
+  else if (now - e->asked_at > 0.05)
     sim_try(e->mark);
   e->asked = true;
   if (e->mark.stream->device->sticky) return standin_leave(e->mark.stream->device->sticky);

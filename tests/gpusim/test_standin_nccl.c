@@ -310,6 +310,11 @@ END_TEST
 static void death(Rank *r) {
   ncclResult_t result = ncclSuccess;
   fill(r, 4);
+  /* both are there for sure once both have taken part in something */
+  result = ncclAllReduce((void *)(uintptr_t)r->in, (void *)(uintptr_t)r->out, 4, ncclFloat32,
+                         ncclSum, r->comm, r->stream);
+  CHECK(settle(r->comm, result) == ncclSuccess);
+  CHECK(cuStreamSynchronize(r->stream) == CUDA_SUCCESS);
   if (r->rank == 1) raise(SIGKILL);
   ncclResult_t begun = ncclAllReduce((void *)(uintptr_t)r->in, (void *)(uintptr_t)r->out, 4,
                                      ncclFloat32, ncclSum, r->comm, r->stream);
