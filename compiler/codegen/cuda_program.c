@@ -85,7 +85,23 @@ static bool list_files(Arena *arena, const char *folder, const char *end, Names 
   return true;
 }
 
-/* dtm.cuh and what else library files include; those of --load-cuda come first. */
+static bool has_name(const Names *names, const char *name) {
+  for (uint32_t i = 0; i < names->len; i++)
+    if (strcmp(names->data[i], name) == 0) return true;
+  return false;
+}
+
+/* Adds the headers in the folder of --load-cuda that the library does not have. */
+static void add_own_headers(Arena *arena, const char *folder, Names *names) {
+  Names own = {0};
+  if (!list_files(arena, folder, ".cuh", &own) || !list_files(arena, folder, ".h", &own))
+    return; /* take_edited says why */
+  for (uint32_t i = 0; i < own.len; i++)
+    if (!has_name(names, own.data[i])) VEC_PUSH(arena, names, own.data[i]);
+}
+
+/* dtm.cuh and what else library files include; those of --load-cuda come first, with others that
+ * lie there for the edited texts to include. */
 static bool read_headers(Arena *arena, CudaProgram *p, const CudaOptions *o, const char **error) {
   const char *folder = arena_printf(arena, "%s/cuda", o->library);
   Names names = {0};
@@ -94,11 +110,13 @@ static bool read_headers(Arena *arena, CudaProgram *p, const CudaOptions *o, con
     *error = arena_printf(arena, "%s/dtm.cuh is missing; is dtmc installed completely?", folder);
     return false;
   }
+  if (o->edited) add_own_headers(arena, o->edited, &names);
   for (uint32_t i = 0; i < names.len; i++) {
     const char *name = names.data[i], *text = NULL, *why;
     bool missing = true;
     const char *path = o->edited ? arena_printf(arena, "%s/%s", o->edited, name) : NULL;
     if (path) text = read_file(arena, path, &missing, &why);
+    if (text) VEC_PUSH(arena, &p->read, path);
     if (!text && missing) {
       path = arena_printf(arena, "%s/%s", folder, name);
       text = read_file(arena, path, NULL, &why);
@@ -312,6 +330,7 @@ static bool take_edited(Arena *arena, CudaProgram *p, const char *folder, const 
       *error = arena_printf(arena, "--load-cuda: cannot read %s: %s", path, why);
       return false;
     }
+    VEC_PUSH(arena, &p->read, path);
     if (strcmp(text, m->text) == 0) continue; /* as it was made */
     const char *differs = m->kernel ? head_differs(arena, text, m->text) : NULL;
     if (differs) {
@@ -327,6 +346,16 @@ static bool take_edited(Arena *arena, CudaProgram *p, const char *folder, const 
     m->edited = true;
   }
   return true;
+}
+
+const char *cuda_program_unread(Arena *arena, const CudaProgram *p, const CudaOptions *options) {
+  for (uint32_t i = 0; i < p->modules.len && options->edited; i++) {
+    const CudaModule *m = &p->modules.data[i];
+    const char *path = arena_printf(arena, "%s/%s.ptx", options->edited, m->name), *why;
+    const char *there = m->edited ? NULL : read_file(arena, path, NULL, &why);
+    if (there && strcmp(there, m->ptx) != 0) return path;
+  }
+  return NULL;
 }
 
 CudaProgram *cuda_program(Arena *arena, Kernel *const *kernels, uint32_t nkernels,

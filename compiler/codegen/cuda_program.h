@@ -39,6 +39,7 @@ typedef struct CudaModule {
 typedef struct CudaProgram {
   VEC(CudaModule) modules; /* kernels by number, then instances */
   VEC(NvrtcHeader) headers;
+  VEC(const char *) read; /* files of --load-cuda */
   const void *blob;
   size_t blob_size;
 } CudaProgram;
@@ -57,5 +58,8 @@ CudaProgram *cuda_program(Arena *arena, Kernel *const *kernels, uint32_t nkernel
 /* Compiles them and makes the blob. The same program gives the same bytes. */
 bool cuda_program_compile(Arena *arena, CudaProgram *p, const CudaOptions *options,
                           const char **error);
+/* A .ptx in the folder of --load-cuda that is not what its text, which nobody edited, gives: NULL,
+ * or its path. What was changed there is not read. */
+const char *cuda_program_unread(Arena *arena, const CudaProgram *p, const CudaOptions *options);
 
 #endif

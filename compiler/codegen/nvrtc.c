@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <glob.h>
+#include <link.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,6 +116,12 @@ static void *open_library(Arena *arena, const char **error) {
   return handle;
 }
 
+/* The file that a library came from. */
+static const char *file_of(void *handle) {
+  struct link_map *map = NULL;
+  return dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map->l_name[0] ? map->l_name : "libnvrtc.so";
+}
+
 Nvrtc *nvrtc_open(Arena *arena, const char **error) {
   void *handle = open_library(arena, error);
   if (!handle) return NULL;
@@ -128,10 +135,10 @@ Nvrtc *nvrtc_open(Arena *arena, const char **error) {
   if (!missing) n->Version(&n->major, &n->minor);
   if (missing || n->major < OLDEST_MAJOR) {
     *error =
-        missing
-            ? arena_printf(arena, "NVRTC has no entry %s; version 12.0 or later is needed", missing)
-            : arena_printf(arena, "NVRTC %d.%d is too old; version 12.0 or later is needed",
-                           n->major, n->minor);
+        missing ? arena_printf(arena, "%s has no entry %s; NVRTC 12.0 or later is needed",
+                               file_of(handle), missing)
+                : arena_printf(arena, "%s: NVRTC %d.%d is too old; version 12.0 or later is needed",
+                               file_of(handle), n->major, n->minor);
     return NULL;
   }
   snprintf(n->version, sizeof n->version, "%d.%d", n->major, n->minor);

@@ -107,14 +107,24 @@ static bool run_cuda(Compilation *c) {
   const char *error = NULL;
   c->cuda = cuda_program(&c->session->arena, c->kernels.kernels.data, c->kernels.kernels.len,
                          c->plan->image, c->plan->image_size, &c->cuda_options, &error);
-  return c->cuda || fail_codegen(c, error);
+  if (!c->cuda) return fail_codegen(c, error);
+  for (uint32_t i = 0; i < c->cuda->read.len; i++)
+    VEC_PUSH(&c->session->arena, &c->session->kernels, c->cuda->read.data[i]);
+  return true;
 }
 
 static bool run_ptx(Compilation *c) {
   const char *error = NULL;
-  return !c->for_cuda ||
-         cuda_program_compile(&c->session->arena, c->cuda, &c->cuda_options, &error) ||
-         fail_codegen(c, error);
+  if (!c->for_cuda) return true;
+  if (!cuda_program_compile(&c->session->arena, c->cuda, &c->cuda_options, &error))
+    return fail_codegen(c, error);
+  const char *unread = cuda_program_unread(&c->session->arena, c->cuda, &c->cuda_options);
+  if (unread) {
+    const char *name = strrchr(unread, '/') + 1;
+    fprintf(stderr, "dtmc: warning: %s was changed, and is not read: edit %.*s.cu\n", unread,
+            (int)strlen(name) - 4, name);
+  }
+  return true;
 }
 
 static bool run_codegen(Compilation *c) {

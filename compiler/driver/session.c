@@ -164,10 +164,13 @@ static bool cannot_write(const char *path, const char *why) {
   return false;
 }
 
-/* The files read, by index: the sources, then the topology. NULL after the last. */
+/* The files read, by index: the sources, the kernels of --load-cuda, then the topology. NULL after
+ * the last. */
 static const char *file_read(const Session *s, uint32_t i) {
   if (i < s->sources.files.len) return s->sources.files.data[i]->path;
-  return i == s->sources.files.len ? option_value(&s->options, OPT_TOPOLOGY, NULL) : NULL;
+  i -= s->sources.files.len;
+  if (i < s->kernels.len) return s->kernels.data[i];
+  return i == s->kernels.len ? option_value(&s->options, OPT_TOPOLOGY, NULL) : NULL;
 }
 
 bool session_may_write(Session *s, const char *path) {

@@ -18,11 +18,13 @@ typedef struct Session {
   const char *library; /* folder of libdtm_rt.a, libdtm_llvm.so and stdlib/ */
   const char *stdlib;
   const char *topology; /* text of --topology's file, or NULL */
+  StringList kernels;   /* files of --load-cuda that were read */
 } Session;
 
 /* Options must be parsed. False after a usage error, which is printed. */
 bool session_init(Session *s);
-/* Whether text on this descriptor may be coloured: --color, NO_COLOR, else whether it is a terminal. */
+/* Whether text on this descriptor may be coloured: --color, NO_COLOR, else whether it is a
+ * terminal. */
 bool session_color(const Session *s, int descriptor);
 /* Renders all diagnostics and returns EXIT_OK or EXIT_ERRORS. */
 int session_finish(Session *s);

@@ -78,7 +78,11 @@ ENTRY(CompileProgram) ENTRY(GetPTXSize) ENTRY(GetPTX) ENTRY(GetCUBINSize) ENTRY(
 ENTRY(GetProgramLogSize) ENTRY(GetProgramLog)
 C
 if cc -shared -fPIC -o old.so old.c; then
-  DTM_NVRTC=$work/old.so expect 1 'NVRTC 11.8 is too old' one.dtm --target=cuda --emit=ptx
+  DTM_NVRTC=$work/old.so expect 1 'old.so: NVRTC 11.8 is too old' one.dtm --target=cuda --emit=ptx
+fi
+sed -i '/^ENTRY(GetProgramLogSize)/d' old.c
+if cc -shared -fPIC -o lacks.so old.c; then
+  DTM_NVRTC=$work/lacks.so expect 1 'lacks.so has no entry nvrtcGetProgramLog' one.dtm --target=cuda --emit=ptx
 fi
 unset DTM_NVRTC
 
@@ -119,6 +123,26 @@ sed -i 's/0\.5f/0.25f/' edited/"$kernel".cu
 if cmp -s "made/$kernel.cu" edited/"$kernel".cu; then fail 'nothing was edited'; fi
 "$DTMC" one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx -o after/ || fail 'an edited kernel'
 check 'an edited text changes its PTX' test -n "$(diff "made/$kernel.ptx" "after/$kernel.ptx")"
+# what lies beside them: headers of one's own are read, make is told of all, PTX is not read
+"$DTMC" one.dtm --target=cuda:compute_80 --load-cuda=edited -MD -MF deps -o loaded || fail 'an executable of edited kernels'
+check 'make is told of edited kernels' grep -q " edited/$kernel.cu" deps
+sed '1i #include "own.cuh"' edited/"$kernel".cu >with && mv with edited/"$kernel".cu
+expect 1 "$kernel.cu\(1\).*own.cuh" one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
+echo '__device__ int own;' >edited/own.cuh
+"$DTMC" one.dtm --target=cuda:compute_80 --load-cuda=edited -MD -MF deps -o loaded || fail 'a header of the folder'
+check 'make is told of headers' grep -q ' edited/own.cuh' deps
+cp "made/$kernel.ptx" edited/
+expect 0 '^//' one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
+if "$DTMC" one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx 2>&1 | grep -q 'is not read'; then
+  fail 'PTX beside an edited text is nothing to warn of'
+fi
+"$DTMC" one.dtm --target=cuda:compute_80 --load-cuda=made --emit=ptx 2>&1 >/dev/null | grep . && fail 'an untouched folder is no reason for words'
+sed 's/^\tret;/\t\/\/ mine\n\tret;/' "made/$kernel.ptx" >edited/"$kernel".ptx
+cp "made/$kernel.cu" edited/
+expect 0 "edited/$kernel.ptx was changed, and is not read: edit $kernel.cu" \
+  one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
+rm edited/own.cuh edited/"$kernel".ptx
+
 sed -i 's/int32_t group) {/int32_t group, int32_t more) {/' edited/"$kernel".cu
 expect 1 "edited/$kernel.cu: .* must have" one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
 echo 'nonsense;' >>edited/"$kernel".cu

@@ -138,6 +138,7 @@ typedef struct SimProcess {
   double deadline; /* seconds without progress after which waiting for peers is a fault */
   bool all_races;  /* also launches that are as an earlier one are looked at for races */
   bool started;
+  bool misused; /* a setting in the environment is none; said */
   SimDevice device[SIM_DEVICES];
   SimBlock *blocks;
   int trace, report; /* file descriptors; trace -1: none */

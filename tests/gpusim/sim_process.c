@@ -18,18 +18,23 @@ double sim_seconds(void) {
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* A setting that must be a number; what is none is no reason to go on. */
+static SimProcess process = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* A setting that is none: the driver will not start. */
+static void misuse(const char *name, const char *wanted) {
+  fprintf(stderr, "gpusim: %s is %s, not %s\n", name, wanted, getenv(name));
+  process.misused = true;
+}
+
 static double number(const char *name, double otherwise) {
   const char *text = getenv(name);
   if (!text || !*text) return otherwise;
   char *end;
   errno = 0;
   double value = strtod(text, &end);
-  if (*end || errno || value < 0) {
-    fprintf(stderr, "gpusim: %s=%s is no number\n", name, text);
-    abort();
-  }
-  return value;
+  if (!*end && !errno && value >= 0) return value;
+  misuse(name, "a number");
+  return otherwise;
 }
 
 static SimAsync order(void) {
@@ -37,8 +42,8 @@ static SimAsync order(void) {
   if (!text || !*text || strcmp(text, "late") == 0) return SIM_LATE;
   if (strcmp(text, "early") == 0) return SIM_EARLY;
   if (strcmp(text, "eager") == 0) return SIM_EAGER;
-  fprintf(stderr, "gpusim: GPUSIM_ASYNC is late, early or eager, not %s\n", text);
-  abort();
+  misuse("GPUSIM_ASYNC", "late, early or eager");
+  return SIM_LATE;
 }
 
 static int file(const char *name, int otherwise) {
@@ -46,11 +51,9 @@ static int file(const char *name, int otherwise) {
   if (!path || !*path) return otherwise;
   int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd >= 0) return fd;
-  fprintf(stderr, "gpusim: %s: %s\n", path, strerror(errno));
-  abort();
+  misuse(name, "a file that can be written");
+  return otherwise;
 }
-
-static SimProcess process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void set_up(void) {
   SimProcess *p = &process;

@@ -97,7 +97,7 @@ CUresult cuInit(unsigned flags) {
   SimProcess *p = sim_process();
   const char *loading = getenv("CUDA_MODULE_LOADING");
   sim_enter("cuInit", "code is loaded %s", loading ? loading : "LAZY");
-  if (flags) return standin_leave(CUDA_ERROR_INVALID_VALUE);
+  if (flags || p->misused) return standin_leave(CUDA_ERROR_INVALID_VALUE);
   if (!p->ndevices) return standin_leave(CUDA_ERROR_NO_DEVICE);
   p->started = true;
   return standin_leave(CUDA_SUCCESS);

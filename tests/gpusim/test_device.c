@@ -356,6 +356,18 @@ START_TEST(no_gpu) {
 }
 END_TEST
 
+START_TEST(settings_that_are_none) {
+  static const char *const settings[] = {"GPUSIM_DEVICES=two", "GPUSIM_ASYNC=lately",
+                                         "GPUSIM_TRACE=/nowhere/calls"};
+  for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+    int status =
+        work_run(out, sizeof out, "DTM_CUDA_DRIVER=$GPUSIM %s ./gpu --steps 1", settings[i]);
+    refuses(status, 3, "the CUDA driver");
+    says(out, "gpusim: GPUSIM_");
+  }
+}
+END_TEST
+
 START_TEST(too_few_gpus) {
   compile("model.dtm", GPU " --mesh dp=2", "gpu2");
   refuses(RUN(out, "GPUSIM_DEVICES=1", "./gpu2 --steps 1"), 3,
@@ -510,6 +522,7 @@ static int run(void) {
   tcase_set_timeout(faults, 120);
   tcase_add_test(faults, no_driver);
   tcase_add_test(faults, no_gpu);
+  tcase_add_test(faults, settings_that_are_none);
   tcase_add_test(faults, too_few_gpus);
   tcase_add_test(faults, one_gpu_shown_to_each);
   tcase_add_test(faults, no_code_for_the_chip);
