@@ -122,6 +122,15 @@ static const char *file_of(void *handle) {
   return dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map->l_name[0] ? map->l_name : "libnvrtc.so";
 }
 
+/* NVRTC opens a second library by name when it compiles, which the loader does not find where NVRTC
+ * lies in a package of Python: there it is opened before. Elsewhere it may be missing here. */
+static void open_builtins(Arena *arena, void *handle, const Nvrtc *n) {
+  const char *file = file_of(handle), *end = strrchr(file, '/');
+  if (end)
+    dlopen(arena_printf(arena, "%.*s/libnvrtc-builtins.so.%s", (int)(end - file), file, n->version),
+           RTLD_NOW | RTLD_LOCAL);
+}
+
 Nvrtc *nvrtc_open(Arena *arena, const char **error) {
   void *handle = open_library(arena, error);
   if (!handle) return NULL;
@@ -142,6 +151,7 @@ Nvrtc *nvrtc_open(Arena *arena, const char **error) {
     return NULL;
   }
   snprintf(n->version, sizeof n->version, "%d.%d", n->major, n->minor);
+  open_builtins(arena, handle, n);
   n->GetNumSupportedArchs(&n->narchs);
   int *archs = ARENA_ARRAY(arena, int, n->narchs + 1);
   n->GetSupportedArchs(archs);

@@ -80,6 +80,13 @@ C
 if cc -shared -fPIC -o old.so old.c; then
   DTM_NVRTC=$work/old.so expect 1 'old.so: NVRTC 11.8 is too old' one.dtm --target=cuda --emit=ptx
 fi
+# what NVRTC opens by name when it compiles lies beside it in a package of Python, out of the loader's path
+echo '__attribute__((constructor)) static void opened(void) { fputs("builtins are opened\n", stderr); }' |
+  cat <(echo '#include <stdio.h>') - >builtins.c
+if sed 's/= 11/= 13/; s/= 8/= 7/' old.c >new.c && cc -shared -fPIC -o new.so new.c &&
+  cc -shared -fPIC -o libnvrtc-builtins.so.13.7 builtins.c; then
+  DTM_NVRTC=$work/new.so expect 1 'builtins are opened' one.dtm --target=cuda --emit=ptx
+fi
 sed -i '/^ENTRY(GetProgramLogSize)/d' old.c
 if cc -shared -fPIC -o lacks.so old.c; then
   DTM_NVRTC=$work/lacks.so expect 1 'lacks.so has no entry nvrtcGetProgramLog' one.dtm --target=cuda --emit=ptx
