@@ -60,11 +60,23 @@ void block_order_ahead(PlanBlock *b, uint32_t *order);
 bool block_is_ring_step(const PlanBlock *b, const Group *g);
 /* The part of the step in which a group runs; parts come one after the other. */
 uint32_t block_part(const PlanBlock *b, uint32_t g);
+/* Parts before this one run per batch or micro-batch. */
+uint32_t block_first_once(const PlanBlock *b);
+/* The position of the last member of the bucket that stands at this position; the position itself
+ * where none does. */
+uint32_t block_bucket_end(const PlanBlock *b, const uint32_t *order, uint32_t at);
+/* Per value root 1 + the variable it is the old value of; 0 = none. */
+uint32_t *block_old_values(const PlanBlock *b);
+/* Puts kernels of the optimizer that are alike side by side. */
+void block_order_together(const PlanBlock *b, uint32_t *order);
 /* Gives values that live from one segment of a pipeline to another a block for each micro-batch
  * that is under way meanwhile; lives are those of `block_share`'s first pass. */
 void block_find_slots(PlanBlock *b);
 /* Fills storage (all but offset), copies: lives, sharing, variables updated in place. */
 void block_share(PlanBlock *b, bool reuse);
+/* What kernels of the optimizer that stand side by side touch lives as long as the last of them, so
+ * that none has to wait for another. */
+void block_find_runs(PlanBlock *b);
 /* Fills bucket_*: runs of neighbouring collectives of one ATTR_BUCKET. Their buffers live until the
  * last of them. */
 void block_find_buckets(PlanBlock *b);

@@ -46,7 +46,10 @@ static void add_buffer(Emitter *e, AbiAction *a, FValueId v, bool written) {
       buffer.stride = storage->bytes;
     }
     const TensorType *t = type_of(e, v);
-    if (t) buffer.type = image_type(e->w, t);
+    if (t)
+      buffer.type = image_type(e->w, t);
+    else
+      buffer.scratch = (uint32_t)(storage->bytes / ABI_ALIGN);
     if (fv->alias) { /* the fuser's offsets of aliases are the same on every rank */
       const RtSym *s = &e->b->fused->syms.data[fv->alias_offset];
       buffer.offset += (uint64_t)s->imm * dtype_bytes(fv->dtype);

@@ -8,7 +8,7 @@
  * action can do them all. An ASSIGN moves behind every reader of the variable's old value. Where a
  * step has one batch, the optimizer updates a parameter as soon as its gradient is there and
  * nothing reads the old value any more: not all gradients live at once, and each is still in the
- * caches. With `together` updates stay at the end, where a GPU does many in one launch.
+ * caches. With `together` updates stay at the end (plan/together.c).
  */
 #include <string.h>
 
@@ -21,8 +21,7 @@ uint32_t block_part(const PlanBlock *b, uint32_t g) {
   return (segment ? segment : b->pipeline->segments.len) - 1;
 }
 
-/* Parts before this one run per batch or micro-batch. */
-static uint32_t first_once(const PlanBlock *b) {
+uint32_t block_first_once(const PlanBlock *b) {
   return b->pipeline ? b->pipeline->segments.len - 2 : 1;
 }
 
@@ -187,8 +186,7 @@ static void join_buckets(PlanBlock *b, uint32_t *order) {
   block_sort(b, order, key, false);
 }
 
-/* The end of the bucket that stands at this position. */
-static uint32_t bucket_end(const PlanBlock *b, const uint32_t *order, uint32_t at) {
+uint32_t block_bucket_end(const PlanBlock *b, const uint32_t *order, uint32_t at) {
   for (;; at++) {
     if (at + 1 == b->norder) return at;
     const Group *g = &b->fused->groups.data[order[at]];
@@ -200,8 +198,7 @@ static uint32_t bucket_end(const PlanBlock *b, const uint32_t *order, uint32_t a
   }
 }
 
-/* Per value root 1 + the variable it is the old value of; 0 = none. */
-static uint32_t *old_values(const PlanBlock *b) {
+uint32_t *block_old_values(const PlanBlock *b) {
   uint32_t *of = ARENA_ARRAY(b->arena, uint32_t, b->fused->values.len);
   for (uint32_t i = 0; i < b->norder; i++) {
     if (group_op(b, i) != OP_READ) continue;
@@ -214,7 +211,7 @@ static uint32_t *old_values(const PlanBlock *b) {
 
 /* What hoist_optimizer knows of a value and of a variable. */
 typedef struct Hoist {
-  const uint32_t *old; /* per root: old_values */
+  const uint32_t *old; /* per root: block_old_values */
   uint32_t *made;      /* per root: new position of its maker */
   uint32_t *written;   /* per root: 1 + the variable that it is assigned to */
   uint32_t *last_read; /* per variable: position of the last reader of its old value */
@@ -258,14 +255,14 @@ static void hoist_optimizer(const PlanBlock *b, uint32_t *order) {
   const FusedProgram *f = b->fused;
   uint32_t nvalues = f->values.len, nvars = b->program->vars.len, once = 0, outputs = 0;
   uint32_t *key = ARENA_ARRAY(b->arena, uint32_t, b->norder);
-  Hoist h = {.old = old_values(b),
+  Hoist h = {.old = block_old_values(b),
              .made = ARENA_ARRAY(b->arena, uint32_t, nvalues),
              .written = ARENA_ARRAY(b->arena, uint32_t, nvalues),
              .last_read = ARENA_ARRAY(b->arena, uint32_t, nvars),
              .read = ARENA_ARRAY(b->arena, uint32_t, nvars)};
   for (uint32_t i = 0; i < b->norder; i++) {
     const Group *g = &f->groups.data[order[i]];
-    if (block_part(b, order[i]) < first_once(b)) once = i + 1;
+    if (block_part(b, order[i]) < block_first_once(b)) once = i + 1;
     if (group_op(b, order[i]) == OP_OUTPUT && once == i + 1) outputs = i;
     if (group_op(b, order[i]) == OP_ASSIGN)
       h.written[root_of(b, g->inputs[0])] = assigned_var(b, &h, g, 0);
@@ -280,7 +277,7 @@ static void hoist_optimizer(const PlanBlock *b, uint32_t *order) {
     if (i >= once && group_phase(b, order[i]) == PHASE_OPTIMIZER) {
       uint32_t at = earliest(b, &h, g, i);
       if (at < outputs) at = outputs;
-      if (at < once) key[i] = bucket_end(b, order, at);
+      if (at < once) key[i] = block_bucket_end(b, order, at);
     }
     settle(b, &h, g, key[i]);
   }
@@ -296,12 +293,15 @@ void block_order(PlanBlock *b) {
   join_buckets(b, order);
   block_order_ahead(b, order);
   delay_assigns(b, order); /* a reader may have moved behind an ASSIGN */
-  if (b->one_batch && !b->together) hoist_optimizer(b, order);
+  if (b->together)
+    block_order_together(b, order);
+  else if (b->one_batch)
+    hoist_optimizer(b, order);
   b->order = order;
   b->position = ARENA_ARRAY(b->arena, uint32_t, b->norder);
   b->looped = 0;
   for (uint32_t i = 0; i < b->norder; i++) {
     b->position[order[i]] = i;
-    if (block_part(b, order[i]) < first_once(b)) b->looped = i + 1;
+    if (block_part(b, order[i]) < block_first_once(b)) b->looped = i + 1;
   }
 }

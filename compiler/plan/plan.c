@@ -139,6 +139,7 @@ Plan *plan_run(Arena *arena, const Program *program, FusedProgram *const fused[B
     b.one_batch = !b.pipeline && program->block[i].settings.accumulate <= 1;
     block_order(&b);
     block_share(&b, options->reuse);
+    block_find_runs(&b);
     block_find_buckets(&b);
     block_find_begins(&b);
     block_place(&b, plan->persistent_size, offset, options->reuse);

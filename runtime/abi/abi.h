@@ -283,7 +283,7 @@ typedef struct AbiBuffer {
   uint32_t slots;  /* micro-batch modulo this number; 0 or 1 = one block for all */
   uint32_t type;   /* 0 for the step block and scratch */
   uint32_t written;
-  uint32_t zero;
+  uint32_t scratch; /* memory without a type: its size at most, in units of ABI_ALIGN; else 0 */
 } AbiBuffer;
 
 typedef struct AbiAction {

@@ -97,6 +97,8 @@ static int actions_valid(const Image *im) {
   }
   for (uint64_t i = 0; i < im->buffer_count; i++)
     if (im->buffer[i].type >= im->type_count || im->buffer[i].offset > im->header->arena_size ||
+        (uint64_t)im->buffer[i].scratch * ABI_ALIGN >
+            im->header->arena_size - im->buffer[i].offset ||
         (im->buffer[i].slots > 1 &&
          im->buffer[i].stride >
              (im->header->arena_size - im->buffer[i].offset) / im->buffer[i].slots))

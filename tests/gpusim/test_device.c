@@ -18,7 +18,8 @@ enum { STEPS = 5, OUT = 1 << 16 };
 /* With two batches per step, and a norm that all gradients are needed for: the optimizer runs at
  * the end of the step, for all parameters at once. */
 static const char model[] =
-    "config { dim = 12  hidden = 20  classes = 5  batch = 10  batches = 2  lr = 0.01 }\n"
+    "config { dim = 12  hidden = 20  classes = 5  batch = 10  batches = 2  lr = 0.01\n"
+    "         clip = 1.0 }\n"
     "mesh world(dp = 1)\n"
     "module Model() {\n"
     "  param ln_w: f32[dim] = ones()\n"
@@ -38,7 +39,7 @@ static const char model[] =
     "  model m = Model()\n"
     "  loss cross_entropy(m(x), y)\n"
     "  optimizer adamw(lr = lr, weight_decay = 0.1)\n"
-    "  clip_grad_norm 1.0\n"
+    "  if clip > 0 { clip_grad_norm clip }\n"
     "  steps 100  accumulate batches\n"
     "}\n"
     "eval {\n"
@@ -281,11 +282,12 @@ END_TEST
  */
 
 /* The calls of a run of so many steps, in the file calls.N. */
-static void trace_calls(int steps) {
+static void trace_calls(const char *program, int steps) {
   int status = work_run(out, sizeof out,
-                        "GPUSIM_TRACE=calls.%d DTM_CUDA_DRIVER=$GPUSIM DTM_CUBLASLT=$GPUSIM "
-                        "./gpu --quiet --no-eval --steps %d",
-                        steps, steps);
+                        "rm -f calls.%d; GPUSIM_TRACE=calls.%d DTM_CUDA_DRIVER=$GPUSIM "
+                        "DTM_CUBLASLT=$GPUSIM "
+                        "./%s --quiet --no-eval --steps %d",
+                        steps, steps, program, steps);
   ck_assert_msg(status == 0, "%s", out);
 }
 
@@ -301,8 +303,8 @@ static int calls_of_step(const char *entry) {
 }
 
 START_TEST(a_step_waits_once_per_batch) {
-  trace_calls(5);
-  trace_calls(6);
+  trace_calls("gpu", 5);
+  trace_calls("gpu", 6);
   /* Two batches of a step: each is waited for where its loss is looked at, nothing else is. */
   ck_assert_int_eq(calls_of_step("cu[A-Za-z]*Synchronize"), 2);
   ck_assert_int_eq(calls_of_step("cuMemcpyHtoD_v2"), 0);
@@ -322,11 +324,30 @@ START_TEST(a_step_waits_once_per_batch) {
 }
 END_TEST
 
-/* The first step runs plainly: parameters of one kernel are updated in one launch. */
+/* The first step runs plainly: squares of gradients are added up in two launches, those of vectors
+ * and of matrices; parameters are updated in one, gradients that were added up cleared in one. */
 START_TEST(parameters_in_one_launch) {
-  trace_calls(1);
-  ck_assert_int_ge(calls(1, "cuLaunchKernel k_.*_many"), 1);
-  ck_assert_int_le(calls(1, "cuLaunchKernel k_.*_many"), 4);
+  trace_calls("gpu", 1);
+  ck_assert_int_eq(calls(1, "cuLaunchKernel k_sum_many"), 2);
+  ck_assert_int_eq(calls(1, "cuLaunchKernel k_sub_many"), 1);
+  ck_assert_int_eq(calls(1, "cuLaunchKernel k_.*_many"), 4);
+}
+END_TEST
+
+/* So they are where nothing is waited for, no norm and no further batch. */
+START_TEST(parameters_in_one_launch_without_a_norm) {
+  compile("model.dtm", "-D clip=0 -D batches=1", "plain_cpu");
+  compile("model.dtm", GPU " -D clip=0 -D batches=1", "plain");
+  GOOD(other, "", "./plain_cpu --log json --no-eval --steps 5 --save plain_cpu.st");
+  GOOD(out, "", "./plain --log json --no-eval --steps 5 --save plain.st");
+  near_losses(out, other, 1e-5);
+  near_files("plain.st", "plain_cpu.st", false, 1e-5);
+  near_files("plain.st", "plain_cpu.st", true, 1e-4);
+  trace_calls("plain", 1);
+  ck_assert_int_eq(calls(1, "cuLaunchKernel k_.*_many"), 1);
+  /* The last launch of the step, and of a block for each of six small parameters. */
+  work_run(out, sizeof out, "grep cuLaunchKernel calls.1 | tail -1");
+  says(out, "k_sub_many grid 6 1 1");
 }
 END_TEST
 
@@ -429,7 +450,7 @@ START_TEST(kernel_that_writes_elsewhere) {
   says(out, "with DTM_CUDA_WAIT=1 in the environment every operation is waited for");
   status = RUN(out, "GPUSIM_REPORT=report DTM_CUDA_WAIT=1", "./wild --steps 2");
   refuses(status, 101, "at step 1, dropout (");
-  says(out, "model.dtm:12:");
+  says(out, "model.dtm:13:");
   status = work_run(out, sizeof out,
                     "$DTMC model.dtm " GPU " --emit=cuda -o odd/ && cd odd && "
                     "ls | grep -v dropout | xargs rm && sed -i "
@@ -517,6 +538,7 @@ static int run(void) {
   tcase_add_test(runs, same_source_same_bits);
   tcase_add_test(runs, a_step_waits_once_per_batch);
   tcase_add_test(runs, parameters_in_one_launch);
+  tcase_add_test(runs, parameters_in_one_launch_without_a_norm);
   tcase_add_test(runs, a_pipeline_loads_code_before_it_runs);
   suite_add_tcase(suite, runs);
   tcase_set_timeout(faults, 120);

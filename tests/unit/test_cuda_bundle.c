@@ -12,6 +12,7 @@
 enum {
   MOST = 40,
   SLOTS = 12, /* of memory, 256 bytes each */
+  TYPED = 8,  /* the first so many are tensors, the others scratch */
   BUFFERS = 3,
   CODES = 3, /* the last has no entry for many */
   MANY = 100
@@ -101,8 +102,10 @@ static void add(Updates *u, uint32_t code, uint32_t a, uint32_t b, uint32_t out)
                              .args = i * 3,
                              .nargs = 3};
   for (uint32_t k = 0; k < BUFFERS; k++)
-    u->buffer[i * BUFFERS + k] =
-        (AbiBuffer){.offset = 64 + slots[k] * 256, .type = 1, .written = k == BUFFERS - 1};
+    u->buffer[i * BUFFERS + k] = (AbiBuffer){.offset = 64 + slots[k] * 256,
+                                             .type = slots[k] < TYPED ? 1 : 0,
+                                             .scratch = slots[k] < TYPED ? 0 : 256 / ABI_ALIGN,
+                                             .written = k == BUFFERS - 1};
   u->ints[i * 3] = 700 + 300 * i; /* several blocks, not the same number */
   u->ints[i * 3 + 2] = i;
 }
@@ -213,6 +216,15 @@ START_TEST(a_norm_before_the_updates) {
 }
 END_TEST
 
+/* Sums in two kernels, the first of which leave their results in scratch. */
+START_TEST(sums_through_scratch) {
+  Updates u = {0};
+  for (uint32_t i = 0; i < 4; i++) add(&u, 0, i, i, TYPED + i);
+  for (uint32_t i = 0; i < 4; i++) add(&u, 1, TYPED + i, TYPED + i, 4 + i);
+  ck_assert_int_eq(run_updates(&u), 2);
+}
+END_TEST
+
 /* Each reads what the one before wrote. */
 START_TEST(a_chain) {
   Updates u = {0};
@@ -245,6 +257,7 @@ int main(void) {
   tcase_add_test(cases, independent_updates_of_two_codes);
   tcase_add_test(cases, a_code_without_the_entry);
   tcase_add_test(cases, a_norm_before_the_updates);
+  tcase_add_test(cases, sums_through_scratch);
   tcase_add_test(cases, a_chain);
   tcase_add_test(cases, any_updates);
   suite_add_tcase(suite, cases);

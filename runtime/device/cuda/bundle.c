@@ -46,7 +46,7 @@ typedef struct Member {
   Range *ranges; /* of all its buffers */
 } Member;
 
-/* False when what the action touches is not known: memory without a type. */
+/* False when what the action touches differs from one micro-batch to the next. */
 static int find_ranges(const CudaDevice *d, Member *m) {
   const AbiAction *a = dtm_cuda_action(d, m->action);
   m->ranges = calloc((size_t)a->nbuffers + 1, sizeof *m->ranges);
@@ -54,10 +54,13 @@ static int find_ranges(const CudaDevice *d, Member *m) {
   for (uint32_t i = 0; i < a->nbuffers; i++) {
     const AbiBuffer *b = &d->base.image->buffer[a->buffers + i];
     if (b->type == 0 && b->offset == ABI_STEP_OFFSET && !b->written) continue;
-    if (b->type == 0 || b->slots > 1) return 0;
-    const LibTensor t = dtm_device_tensor(&d->base, b, NULL);
-    uint64_t bytes = abi_dtype_bytes(t.dtype);
-    for (uint32_t k = 0; k < t.rank; k++) bytes *= (uint64_t)t.extent[k];
+    if (b->slots > 1) return 0;
+    uint64_t bytes = (uint64_t)b->scratch * ABI_ALIGN;
+    if (b->type) {
+      const LibTensor t = dtm_device_tensor(&d->base, b, NULL);
+      bytes = abi_dtype_bytes(t.dtype);
+      for (uint32_t k = 0; k < t.rank; k++) bytes *= (uint64_t)t.extent[k];
+    }
     m->ranges[m->nranges++] = (Range){b->offset, b->offset + bytes, b->written != 0};
   }
   return 1;
