@@ -28,6 +28,25 @@ static bool check_axis(Rule *r, uint32_t axis, Place from, Place to) {
   return true;
 }
 
+/* A value that is Partial on a mesh dim where its target is not is added up, in the type it travels
+ * in, which cannot be one that is only for storage. */
+static bool check_sums(Rule *r, const TensorType *from, const TensorType *to) {
+  const Attr *stated = rule_attr(r, ATTR_FORWARD_DTYPE);
+  DType moved = stated ? (DType)stated->as.i : from->dtype;
+  for (uint32_t b = 0; from->mesh && dtype_is_storage(moved) && b < from->mesh->naxes; b++) {
+    bool stays = false;
+    for (uint32_t a = 0; a < to->mesh->naxes; a++)
+      stays |= to->mesh->axis[a] == from->mesh->axis[b] && to->layout.at[a].kind == PLACE_PARTIAL;
+    if (from->layout.at[b].kind == PLACE_PARTIAL && !stays)
+      return fail_target(r, (int)b,
+                         rule_text(r,
+                                   "%s is a storage type: a Partial value is not added up in it; "
+                                   "state a wider forward_dtype",
+                                   dtype_name(moved)));
+  }
+  return true;
+}
+
 bool rule_comm(Rule *r) {
   const Attr *stated = rule_attr(r, ATTR_TYPE);
   const TensorType *from = rule_type(r, 0);
@@ -48,6 +67,7 @@ bool rule_comm(Rule *r) {
   r->out->results[0] = *to;
   r->out->nresults = 1;
   if (!r->mesh) r->mesh = to->mesh; /* a scalar constant is on every mesh */
+  if (r->op == OP_REDISTRIBUTE && !check_sums(r, from, to)) return false;
   for (uint32_t a = 0; a < to->mesh->naxes; a++) {
     Place was = {0};
     for (uint32_t b = 0; from->mesh && b < from->mesh->naxes; b++)

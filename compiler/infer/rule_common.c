@@ -210,11 +210,6 @@ ReduceOp partial_movement(Rule *r, uint32_t axis) {
 /* --- element types ------------------------------------------------------------------------------
  */
 
-/* 8-bit floats: casts and movement only. */
-static bool is_storage_only(DType t) {
-  return t == DT_F8_E4M3 || t == DT_F8_E5M2;
-}
-
 static bool fail_dtype(Rule *r, uint32_t i, const char *reason) {
   return rule_fail(r, DIAG_OPERAND_DTYPE, i, -1,
                    rule_text(r, "%s: operand of the wrong element type", r->info->name), reason);
@@ -234,7 +229,7 @@ bool rule_same_dtype(Rule *r) {
 
 static bool want(Rule *r, uint32_t i, bool ok, const char *kinds) {
   DType t = rule_type(r, i)->dtype;
-  if (is_storage_only(t))
+  if (dtype_is_storage(t))
     return fail_dtype(
         r, i,
         rule_text(r, "%s is a storage type: cast it before computing with it", dtype_name(t)));

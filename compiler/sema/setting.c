@@ -134,7 +134,7 @@ static void line_budget(Sema *s, const Line *line) {
 static void line_dtype(Sema *s, const Line *line, DType *out) {
   Val v = line_value(s, line);
   if (v.kind == VAL_POISON) return;
-  if (v.kind != VAL_DTYPE || !dtype_is_float(v.as.dtype)) {
+  if (v.kind != VAL_DTYPE || !dtype_is_float(v.as.dtype) || dtype_is_storage(v.as.dtype)) {
     sema_error(s, DIAG_SETTING, line->expr->span, "%s must be a float type such as f32",
                line->stmt->as.setting.keyword);
     return;

@@ -28,6 +28,9 @@ DType dtype_by_name(const char *name) {
 bool dtype_is_float(DType t) {
   return t >= DT_F64 && t <= DT_F8_E5M2;
 }
+bool dtype_is_storage(DType t) {
+  return t == DT_F8_E4M3 || t == DT_F8_E5M2;
+}
 bool dtype_is_integer(DType t) {
   return t >= DT_I64 && t <= DT_U8;
 }

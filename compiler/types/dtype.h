@@ -20,6 +20,7 @@ const char *dtype_name(DType t);
 size_t dtype_bytes(DType t);
 DType dtype_by_name(const char *name); /* DT_NONE when unknown */
 bool dtype_is_float(DType t);
+bool dtype_is_storage(DType t); /* 8-bit floats: moved and cast, nothing is computed in them */
 bool dtype_is_integer(DType t); /* signed and unsigned integers; not bool */
 /* Widest exact conversion: every value of `from` is a value of `to`. */
 bool dtype_widens(DType from, DType to);
