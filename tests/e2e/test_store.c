@@ -108,6 +108,7 @@ START_TEST(half_precision_stays_near) {
   ck_assert_int_eq(losses_of(all, "", want), nsteps());
   training_near(want, exact, nsteps(), 2 * step, all);
   for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+    if (target_gpus() && i % 3 != 2) continue;
     snprintf(all, sizeof all, "%s -D half=%d", options[i], _i);
     ck_assert_int_eq(losses_of(all, "", got), nsteps());
     training_near(got, want, nsteps(), 2 * step, all);

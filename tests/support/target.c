@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEVICES = 8, GPU_STEPS = 5, SKIPPED = 77 };
+enum { DEVICES = 8, GPU_STEPS = 5, GPU_HALVES = 1, SKIPPED = 77 };
 
 static char here[1024], report[1024];
 
@@ -23,6 +23,10 @@ const char *target_dtmc(const char *mesh) {
 
 int target_steps(int steps) {
   return target_gpus() && steps > GPU_STEPS ? GPU_STEPS : steps;
+}
+
+int target_halves(int n) {
+  return target_gpus() && n > GPU_HALVES ? GPU_HALVES : n;
 }
 
 bool target_has(const char *mesh) {

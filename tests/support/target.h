@@ -18,6 +18,9 @@ const char *target_here(void);
 const char *target_dtmc(const char *mesh);
 /* How many steps of a program that trains for `steps` are compared: the first 5 on GPUs. */
 int target_steps(int steps);
+/* How many of n meshes are compared in halves: on GPUs, whose kernels of halves are others and dear
+ * to compile, the first. */
+int target_halves(int n);
 /* Whether the target has a rank for each of a mesh: "dp=2,tp=3". GPUs are 8. */
 bool target_has(const char *mesh);
 
