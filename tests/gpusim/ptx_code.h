@@ -187,6 +187,7 @@ struct PtxBlock {
   PtxWarp *warps;
   uint32_t arrived[16]; /* threads that did not wait (bar.arrive), of each barrier */
   uint64_t steps, lane_steps;
+  bool counted; /* lane_steps, too */
   bool failed;
   bool atomic_seen, fence_seen; /* both together order this block after the earlier ones */
 };

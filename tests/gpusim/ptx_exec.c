@@ -151,7 +151,7 @@ static void run_warp(PtxWarp *w) {
         mask &= op->guard_negated ? ~p : p;
       }
       steps++;
-      lane_steps += mask == UINT32_MAX ? PTX_LANES : (uint32_t)__builtin_popcount(mask);
+      if (b->counted) lane_steps += (uint32_t)__builtin_popcount(mask);
       w->mask = mask;
       switch ((PtxFlow)op->flow) {
       case FLOW_NEXT:
@@ -512,6 +512,7 @@ bool ptx_launch(PtxMemory *memory, const PtxFunction *function, const PtxLaunch 
                 PtxCount *total, PtxFault *fault) {
   if (!check_launch(function, launch, fault)) return false;
   PtxBlock b = {.memory = memory, .function = function, .launch = launch, .fault = fault};
+  b.counted = total != NULL;
   b.clock.launch = memory->epoch + 1;
   block_open(&b);
   for (uint32_t z = 0; z < launch->grid[2] && !b.failed; z++)
