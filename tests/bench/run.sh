@@ -2,7 +2,7 @@
 # Runs the programs of this folder, one after the other, and writes their tables to one Markdown file.
 #   tests/bench/run.sh [BUILD] [-o FILE] [NAME ...]
 # BUILD is the build folder (build), FILE figures.md beside this script (- is standard output), NAMEs
-# are some of: step memory arena compile_time collectives planner kernels attention gpt2 (all).
+# are some of: step memory arena compile_time nvrtc collectives planner kernels attention gpt2 (all).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=$here/../../build out=$here/figures.md names=()
@@ -14,9 +14,10 @@ while [ $# -gt 0 ]; do
     *) names+=("$1"); shift ;;
   esac
 done
-[ ${#names[@]} -gt 0 ] || names=(step memory arena compile_time collectives planner kernels attention gpt2)
+[ ${#names[@]} -gt 0 ] || names=(step memory arena compile_time nvrtc collectives planner kernels attention gpt2)
 declare -A title=([step]="A training step beside its matrix products" [memory]="Memory of a training step"
   [arena]="Height of the arena over the live set" [compile_time]="Compile time"
+  [nvrtc]="Compile time for GPUs"
   [collectives]="Collectives of local ranks beside OpenMPI" [planner]="Redistribute plans" [kernels]="Fused kernels"
   [attention]="Attention beside its matrix products" [gpt2]="A training step of GPT-2 beside PyTorch")
 for name in "${names[@]}"; do
