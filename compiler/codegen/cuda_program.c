@@ -100,6 +100,22 @@ static void add_own_headers(Arena *arena, const char *folder, Names *names) {
     if (!has_name(names, own.data[i])) VEC_PUSH(arena, names, own.data[i]);
 }
 
+/* A header of --load-cuda beside that of the library: what the runtime passes to kernels must be
+ * declared as when that was compiled. */
+static bool check_header(Arena *arena, CudaProgram *p, const char *text, const char *path,
+                         const char *made, const char **error) {
+  const char *why, *same = read_file(arena, made, NULL, &why);
+  size_t n = strlen(path), m = strlen("_args.h");
+  if (!same || strcmp(text, same) == 0) return true;
+  p->other_headers = true;
+  if (n <= m || strcmp(path + n - m, "_args.h") != 0) return true;
+  *error = arena_printf(arena,
+                        "--load-cuda: %s is not as this dtmc has it, and must be: the runtime "
+                        "passes what it declares; write it anew with --emit=cuda",
+                        path);
+  return false;
+}
+
 /* dtm.cuh and what else library files include; those of --load-cuda come first, with others that
  * lie there for the edited texts to include. */
 static bool read_headers(Arena *arena, CudaProgram *p, const CudaOptions *o, const char **error) {
@@ -117,8 +133,10 @@ static bool read_headers(Arena *arena, CudaProgram *p, const CudaOptions *o, con
     const char *path = o->edited ? arena_printf(arena, "%s/%s", o->edited, name) : NULL;
     if (path) text = read_file(arena, path, &missing, &why);
     if (text) VEC_PUSH(arena, &p->read, path);
+    const char *made = arena_printf(arena, "%s/%s", folder, name);
+    if (text && !check_header(arena, p, text, path, made, error)) return false;
     if (!text && missing) {
-      path = arena_printf(arena, "%s/%s", folder, name);
+      path = made;
       text = read_file(arena, path, NULL, &why);
     }
     if (!text) {
@@ -334,11 +352,12 @@ static bool take_edited(Arena *arena, CudaProgram *p, const char *folder, const 
     if (strcmp(text, m->text) == 0) continue; /* as it was made */
     const char *differs = m->kernel ? head_differs(arena, text, m->text) : NULL;
     if (differs) {
-      *error = arena_printf(arena,
-                            "--load-cuda: %s was made before its kernel changed: in the comment at "
-                            "its head %s; write it anew with --emit=cuda and edit that, or remove "
-                            "the comment to have the file taken as it is",
-                            path, differs);
+      *error =
+          arena_printf(arena,
+                       "--load-cuda: %s was made before its kernel changed: in the comment at "
+                       "its head %s; write it anew with --emit=cuda, to another folder, and edit "
+                       "that, or remove the comment to have the file taken as it is",
+                       path, differs);
       return false;
     }
     m->text = m->bare = text;
@@ -348,12 +367,19 @@ static bool take_edited(Arena *arena, CudaProgram *p, const char *folder, const 
   return true;
 }
 
+/* Whether two PTX are for one chip and of one NVRTC, so that one text gives the same. */
+static bool comparable(const char *a, const char *b) {
+  const char *end = strstr(a, ".address_size");
+  return end && strncmp(a, b, (size_t)(end - a)) == 0;
+}
+
 const char *cuda_program_unread(Arena *arena, const CudaProgram *p, const CudaOptions *options) {
-  for (uint32_t i = 0; i < p->modules.len && options->edited; i++) {
+  if (!options->edited || p->other_headers) return NULL;
+  for (uint32_t i = 0; i < p->modules.len; i++) {
     const CudaModule *m = &p->modules.data[i];
     const char *path = arena_printf(arena, "%s/%s.ptx", options->edited, m->name), *why;
     const char *there = m->edited ? NULL : read_file(arena, path, NULL, &why);
-    if (there && strcmp(there, m->ptx) != 0) return path;
+    if (there && comparable(there, m->ptx) && strcmp(there, m->ptx) != 0) return path;
   }
   return NULL;
 }

@@ -40,6 +40,7 @@ typedef struct CudaProgram {
   VEC(CudaModule) modules; /* kernels by number, then instances */
   VEC(NvrtcHeader) headers;
   VEC(const char *) read; /* files of --load-cuda */
+  bool other_headers;     /* some of them are not the library's */
   const void *blob;
   size_t blob_size;
 } CudaProgram;

@@ -35,6 +35,13 @@ static void print_report(const Compilation *c) {
   fwrite(report.text, 1, report.len, stdout);
 }
 
+/* A folder without slashes behind its name. */
+static const char *without_slashes(const Compilation *c, const char *folder) {
+  size_t n = strlen(folder);
+  while (n > 1 && folder[n - 1] == '/') n--;
+  return arena_strndup(&c->session->arena, folder, n);
+}
+
 /* --target and what belongs to it. */
 static bool parse_target(Compilation *c) {
   const Options *o = &c->session->options;
@@ -44,6 +51,7 @@ static bool parse_target(Compilation *c) {
   *cuda = (CudaOptions){.sources = &c->session->sources,
                         .library = c->session->library,
                         .edited = option_value(o, OPT_LOAD_CUDA, NULL)};
+  if (cuda->edited) cuda->edited = without_slashes(c, cuda->edited);
   if (c->for_cuda)
     fault = cuda_target_parse(&c->session->arena, target + 4, &cuda->target);
   else if (strcmp(target, "cpu") != 0)
@@ -96,9 +104,7 @@ static bool check_emit(Compilation *c) {
 /* NAME.cu and NAME.ptx of every module, and what they include. */
 static bool write_folder(Compilation *c) {
   Session *s = c->session;
-  size_t n = strlen(c->output);
-  while (n > 1 && c->output[n - 1] == '/') n--;
-  const char *folder = arena_strndup(&s->arena, c->output, n);
+  const char *folder = without_slashes(c, c->output);
   if (mkdir(folder, 0777) && errno != EEXIST) {
     fprintf(stderr, "dtmc: cannot make the folder %s: %s\n", folder, strerror(errno));
     return false;

@@ -144,6 +144,9 @@ if "$DTMC" one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx 2>&1 |
   fail 'PTX beside an edited text is nothing to warn of'
 fi
 "$DTMC" one.dtm --target=cuda:compute_80 --load-cuda=made --emit=ptx 2>&1 >/dev/null | grep . && fail 'an untouched folder is no reason for words'
+"$DTMC" one.dtm --target=cuda:compute_90 --load-cuda=made --emit=ptx 2>&1 >/dev/null | grep . && fail 'PTX for another chip is no reason for words'
+cp -r made heads && sed -i 's/a <= b/a < b/; s/a \* b;/b * a + a;/; s/return a + b;/return a + b + a;/' heads/dtm.cuh
+"$DTMC" one.dtm --target=cuda:compute_80 --load-cuda=heads --emit=ptx 2>&1 >/dev/null | grep . && fail 'PTX of another header is no reason for words'
 sed 's/^\tret;/\t\/\/ mine\n\tret;/' "made/$kernel.ptx" >edited/"$kernel".ptx
 cp "made/$kernel.cu" edited/
 expect 0 "edited/$kernel.ptx was changed, and is not read: edit $kernel.cu" \
@@ -162,7 +165,9 @@ expect 1 "edited/$kernel.cu was made before its kernel changed: in the comment a
   later.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
 sed '/^\/\* kernel/,/\*\/$/d' "made/$kernel.cu" >edited/"$kernel".cu
 expect 0 'entry' later.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
-echo 'nonsense;' >>edited/"$kernel".cu
+sed 's/MOVES_TILE = 1024/MOVES_TILE = 512/' made/moves_args.h >edited/moves_args.h
+expect 1 ' edited/moves_args.h is not as this dtmc has it' one.dtm --target=cuda:compute_80 --load-cuda=edited/ --emit=ptx
+rm edited/moves_args.h
 mv edited/"$kernel".cu edited/other.cu
 expect 1 'other.cu is no kernel of this program' one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
 rm -r edited
