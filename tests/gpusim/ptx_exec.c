@@ -304,46 +304,56 @@ static uint64_t local_stride(const PtxFunction *fn) {
   return (fn->info.local_bytes + 15) & ~15u;
 }
 
+#define FILL(T, value)                                                                             \
+  do {                                                                                             \
+    T *to_ = PTX_ROW(w, T, c->row), value_ = (T)(value);                                           \
+    for (uint32_t l = 0; l < PTX_LANES; l++) to_[l] = value_;                                      \
+  } while (0)
+
+static void fill_constant(PtxWarp *w, const PtxConstant *c) {
+  switch (c->bytes) {
+  case 0:
+    *PTX_ROW(w, uint32_t, c->row) = c->bits ? UINT32_MAX : 0;
+    break;
+  case 2:
+    FILL(uint16_t, c->bits);
+    break;
+  case 4:
+    FILL(uint32_t, c->bits);
+    break;
+  case 8:
+    FILL(uint64_t, c->bits);
+    break;
+  }
+}
+
 /* What stays the same in all blocks. */
 static void fill_rows(PtxWarp *w) {
   const PtxBlock *b = w->block;
   const PtxFunction *fn = b->function;
   const PtxLaunch *launch = b->launch;
-  for (uint32_t i = 0; i < fn->nconstants; i++) {
-    const PtxConstant *c = &fn->constants[i];
-    for (uint32_t l = 0; l < PTX_LANES; l++) switch (c->bytes) {
-      case 0:
-        *PTX_ROW(w, uint32_t, c->row) = c->bits ? UINT32_MAX : 0;
-        break;
-      case 2:
-        PTX_ROW(w, uint16_t, c->row)[l] = (uint16_t)c->bits;
-        break;
-      case 4:
-        PTX_ROW(w, uint32_t, c->row)[l] = (uint32_t)c->bits;
-        break;
-      case 8:
-        PTX_ROW(w, uint64_t, c->row)[l] = c->bits;
-        break;
-      }
-  }
+  for (uint32_t i = 0; i < fn->nconstants; i++) fill_constant(w, &fn->constants[i]);
   const uint32_t *row = fn->special;
-  for (uint32_t l = 0; l < PTX_LANES; l++) {
+  static const PtxSpecial of_lanes[] = {
+      SPECIAL_TID_X,       SPECIAL_TID_Y,       SPECIAL_TID_Z,
+      SPECIAL_LANEID,      SPECIAL_LANEMASK_EQ, SPECIAL_LANEMASK_LT,
+      SPECIAL_LANEMASK_LE, SPECIAL_LANEMASK_GT, SPECIAL_LANEMASK_GE};
+  enum { OF_LANES = sizeof of_lanes / sizeof *of_lanes };
+  bool any = false;
+  for (size_t i = 0; i < OF_LANES; i++) any |= row[of_lanes[i]] != PTX_NO_ROW;
+  for (uint32_t l = 0; any && l < PTX_LANES; l++) {
     uint32_t thread = 32 * w->index + l, below = (1u << l) - 1;
-    const struct {
-      PtxSpecial special;
-      uint32_t value;
-    } values[] = {{SPECIAL_TID_X, thread % launch->block[0]},
-                  {SPECIAL_TID_Y, thread / launch->block[0] % launch->block[1]},
-                  {SPECIAL_TID_Z, thread / launch->block[0] / launch->block[1]},
-                  {SPECIAL_LANEID, l},
-                  {SPECIAL_LANEMASK_EQ, 1u << l},
-                  {SPECIAL_LANEMASK_LT, below},
-                  {SPECIAL_LANEMASK_LE, below | 1u << l},
-                  {SPECIAL_LANEMASK_GT, ~(below | 1u << l)},
-                  {SPECIAL_LANEMASK_GE, ~below}};
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-      if (row[values[i].special] != PTX_NO_ROW)
-        PTX_ROW(w, uint32_t, row[values[i].special])[l] = values[i].value;
+    const uint32_t values[OF_LANES] = {thread % launch->block[0],
+                                       thread / launch->block[0] % launch->block[1],
+                                       thread / launch->block[0] / launch->block[1],
+                                       l,
+                                       1u << l,
+                                       below,
+                                       below | 1u << l,
+                                       ~(below | 1u << l),
+                                       ~below};
+    for (size_t i = 0; i < OF_LANES; i++)
+      if (row[of_lanes[i]] != PTX_NO_ROW) PTX_ROW(w, uint32_t, row[of_lanes[i]])[l] = values[i];
   }
   for (uint32_t d = 0; d < 3; d++) {
     set_row(w, row[SPECIAL_NTID_X + d], launch->block[d]);
