@@ -11,7 +11,7 @@
  * vector dim of LOOP code, W elements each, in words of 16 bytes where the addresses allow it. A
  * REDUCE is completed with shuffles and, across warps, through shared memory. With lanes a thread
  * has an element of the strip for itself. What a row adds to an ACCUM is added by the thread that
- * owns the column. */
+ * owns the column: in registers where a thread owns few, else in memory. */
 #ifndef DTM_CODEGEN_CUDA_H
 #define DTM_CODEGEN_CUDA_H
 

@@ -55,12 +55,26 @@ static void emit_store(CudaText *t, uint32_t i, const char *guard) {
                  cuda_stored(t, storage_of(t, i), cuda_operand(t, in->a)));
 }
 
+/* Of one row's own: SCALAR code, which all threads run alike. */
+static bool is_row_sum(const CudaText *t, uint32_t i) {
+  return t->form[i] == CUDA_FORM_UNIFORM;
+}
+
+/* Where the sum of an accumulation is while rows go by; NULL: in memory. */
+static const char *sum_register(const CudaText *t, uint32_t i) {
+  if (!t->columns && !t->keeping && !is_row_sum(t, i)) return NULL;
+  const char *column = t->keeping && !is_row_sum(t, i) ? "[c]" : "";
+  bool array = t->form[i] == CUDA_FORM_ARRAY && !t->single;
+  return arena_printf(t->arena, "v%u%s%s", i + 1, column, array ? "[e]" : "");
+}
+
 static void emit_accum(CudaText *t, uint32_t i, const char *guard) {
   const KInstr *in = instr(t, i);
-  if (t->columns) {
-    cuda_statement(t, i, "v%u = %s;", i + 1,
-                   cuda_combine(t, (ReduceOp)in->reduce, (DType)in->type,
-                                arena_printf(t->arena, "v%u", i + 1), cuda_operand(t, in->a)));
+  const char *kept = sum_register(t, i);
+  if (kept) {
+    cuda_statement(
+        t, i, "%s = %s;", kept,
+        cuda_combine(t, (ReduceOp)in->reduce, (DType)in->type, kept, cuda_operand(t, in->a)));
     return;
   }
   DType storage = storage_of(t, i);
@@ -106,13 +120,20 @@ static bool is_array(const CudaText *t, uint32_t i) {
   return t->form[i] == CUDA_FORM_ARRAY && !t->single;
 }
 
+/* The sums that this block adds to stay in registers: whole rows of aligned vectors. */
+static bool keeps(const CudaText *t, const KBlock *block) {
+  for (uint32_t i = block->first; t->keeping && i < block->first + block->count; i++)
+    if (instr(t, i)->kind == K_ACCUM && !is_row_sum(t, i)) return true;
+  return false;
+}
+
 /* Where the vectors of every contiguous access begin, and whether they may be moved as words. */
 static void emit_pointers(CudaText *t, const KBlock *block) {
   StrBuf wide;
   strbuf_init(&wide, t->arena);
   for (uint32_t i = block->first; i < block->first + block->count; i++) {
     const KInstr *in = instr(t, i);
-    if (!is_array(t, i) || (t->columns && in->kind == K_ACCUM)) continue;
+    if (!is_array(t, i) || (in->kind == K_ACCUM && sum_register(t, i))) continue;
     const char *at = in->kind == K_ACCUM ? accumulator_address(t, i) : cuda_address(t, &in->access);
     const char *type = cuda_storage(storage_of(t, i));
     const char *index = in->kind == K_LOAD && in->a ? cuda_operand(t, in->a) : NULL;
@@ -122,6 +143,7 @@ static void emit_pointers(CudaText *t, const KBlock *block) {
               index ? " + " : "", index ? index : "");
     strbuf_printf(&wide, "%sp%u", wide.len ? ", " : "", i + 1);
   }
+  if (keeps(t, block)) return;
   const char *even = isdigit((unsigned char)*t->each) || t->columns
                          ? ""
                          : arena_printf(t->arena, "each == %u && ", t->width);
@@ -134,7 +156,7 @@ static void emit_pointers(CudaText *t, const KBlock *block) {
 static void load_arrays(CudaText *t, const KBlock *block, const char *at) {
   for (uint32_t i = block->first; i < block->first + block->count; i++) {
     const KInstr *in = instr(t, i);
-    if (!is_array(t, i) || (t->columns && in->kind == K_ACCUM)) continue;
+    if (!is_array(t, i) || (in->kind == K_ACCUM && sum_register(t, i))) continue;
     cuda_line(t, "%s v%u[%u];", cuda_type((DType)in->type), i + 1, t->width);
     if (in->kind != K_STORE)
       cuda_statement(t, i, "dtm_load(v%u, p%u + %s%s);", i + 1, i + 1, at,
@@ -145,7 +167,7 @@ static void load_arrays(CudaText *t, const KBlock *block, const char *at) {
 static void store_arrays(CudaText *t, const KBlock *block, const char *at) {
   for (uint32_t i = block->first; i < block->first + block->count; i++)
     if (is_array(t, i) && instr(t, i)->kind != K_LOAD &&
-        !(t->columns && instr(t, i)->kind == K_ACCUM))
+        !(instr(t, i)->kind == K_ACCUM && sum_register(t, i)))
       cuda_statement(t, i, "dtm_store(p%u + %s, v%u%s);", i + 1, at, i + 1,
                      t->columns ? ", count, wide" : "");
 }
@@ -154,7 +176,7 @@ static void compute_elements(CudaText *t, const KBlock *block, const char *guard
   for (uint32_t i = block->first; i < block->first + block->count; i++) {
     const KInstr *in = instr(t, i);
     if (t->form[i] == CUDA_FORM_UNIFORM || (is_array(t, i) && in->kind == K_LOAD)) continue;
-    if (!is_array(t, i)) {
+    if (!is_array(t, i) || (in->kind == K_ACCUM && sum_register(t, i))) {
       emit_instr(t, i, guard, guard);
       continue;
     }
@@ -241,6 +263,38 @@ static void emit_vectors(CudaText *t, const KBlock *block, const char *lo, const
   cuda_close(t);
 }
 
+/* for the vectors of a row that this thread owns, `own` of them */
+static void open_kept(CudaText *t) {
+  uint32_t w = t->width;
+  const char *at = t->index[t->vec] = arena_printf(t->arena, "i%u", t->vec);
+  cuda_line(t, "#pragma unroll");
+  cuda_open(t, "for (int c = 0; c < %u; c++) {", t->kept);
+  cuda_line(t, "if (c >= own) break;");
+  cuda_line(t, "const int %s = %s;", at,
+            w > 1 ? arena_printf(t->arena, "(c * group + lane) * %u", w) : "c * group + lane");
+}
+
+static void close_kept(CudaText *t) {
+  t->index[t->vec] = NULL;
+  cuda_close(t);
+}
+
+static void emit_kept(CudaText *t, const KBlock *block) {
+  if (t->width > 1) emit_pointers(t, block);
+  open_kept(t);
+  const char *at = t->index[t->vec];
+  if (t->width > 1) {
+    load_arrays(t, block, at);
+    open_elements(t);
+    compute_elements(t, block, NULL);
+    close_elements(t);
+    store_arrays(t, block, at);
+  } else {
+    compute_elements(t, block, NULL);
+  }
+  close_kept(t);
+}
+
 /* --- inner dims ---- */
 
 static uint32_t open_inner(CudaText *t) {
@@ -283,7 +337,10 @@ static void emit_loop_block(CudaText *t, const KBlock *block, const char *lo, co
   bool guarded = reads_before(t, block);
   cuda_open(t, guarded ? "if (%s < %s) {" : "{", lo, hi);
   emit_uniform(t, block);
-  emit_vectors(t, block, lo, hi);
+  if (keeps(t, block))
+    emit_kept(t, block);
+  else
+    emit_vectors(t, block, lo, hi);
   cuda_close(t);
   close_inner(t, inner);
   for (uint32_t i = block->first; i < block->first + block->count; i++)
@@ -394,35 +451,105 @@ void cuda_end_columns(CudaText *t) {
   each_accumulator(t, end_column);
 }
 
-/* --- accumulators ---- */
+/* --- sums over the rows of a chunk ---- */
+
+static void begin_kept(CudaText *t, uint32_t i, const char *neutral) {
+  const char *type = cuda_type((DType)instr(t, i)->type);
+  bool array = is_array(t, i);
+  const char *each = array ? arena_printf(t->arena, "[%u]", t->width) : "";
+  cuda_line(t, "%s v%u[%u]%s;", type, i + 1, t->kept, each);
+  cuda_line(t, "#pragma unroll");
+  if (array)
+    cuda_line(t, "for (int e = 0; e < %u; e++) v%u[e / %u][e %% %u] = %s;", t->kept * t->width,
+              i + 1, t->width, t->width, neutral);
+  else
+    cuda_line(t, "for (int c = 0; c < %u; c++) v%u[c] = %s;", t->kept, i + 1, neutral);
+}
 
 /* Dealt out as in the loops that add: every thread begins the columns it owns. */
-void cuda_init_accumulators(CudaText *t, const char *extent) {
-  for (uint32_t b = 0; b < t->k->nblocks; b++) {
-    const KBlock *block = &t->k->blocks[b];
-    for (uint32_t i = block->first; i < block->first + block->count; i++) {
-      const KInstr *in = instr(t, i);
-      if (in->kind != K_ACCUM) continue;
-      DType storage = storage_of(t, i);
-      const char *neutral = cuda_neutral((ReduceOp)in->reduce, (DType)in->type, t->arena);
-      uint32_t inner = block->loop ? open_inner(t) : 0;
-      const char *guard = block->loop ? NULL : "lane == 0";
-      if (block->loop) {
-        open_vectors(t, "0", extent);
-        t->index[t->vec] = arena_printf(t->arena, "i%u", t->vec);
-        if (t->width > 1) {
-          guard = arena_printf(t->arena, "e < %s && i%u + e < %s", t->each, t->vec, extent);
-          open_elements(t);
-        }
-      }
-      cuda_line(t, "%s%s[%s] = %s;", condition(t, guard, 0), t->buf[in->access.buf],
-                accumulator_address(t, i), cuda_stored(t, storage, neutral));
-      if (block->loop) {
-        if (t->width > 1) close_elements(t);
-        t->index[t->vec] = NULL;
-        cuda_close(t);
-        close_inner(t, inner);
-      }
+static void begin_in_memory(CudaText *t, uint32_t i, const char *neutral, const char *extent) {
+  const char *guard = NULL;
+  uint32_t inner = open_inner(t);
+  open_vectors(t, "0", extent);
+  t->index[t->vec] = arena_printf(t->arena, "i%u", t->vec);
+  if (t->width > 1) {
+    guard = arena_printf(t->arena, "e < %s && i%u + e < %s", t->each, t->vec, extent);
+    open_elements(t);
+  }
+  cuda_line(t, "%s%s[%s] = %s;", condition(t, guard, 0), t->buf[instr(t, i)->access.buf],
+            accumulator_address(t, i), cuda_stored(t, storage_of(t, i), neutral));
+  if (t->width > 1) close_elements(t);
+  t->index[t->vec] = NULL;
+  cuda_close(t);
+  close_inner(t, inner);
+}
+
+void cuda_begin_sums(CudaText *t, const char *extent) {
+  for (uint32_t i = 0; i < t->k->ninstrs; i++) {
+    const KInstr *in = instr(t, i);
+    if (in->kind != K_ACCUM) continue;
+    const char *neutral = cuda_neutral((ReduceOp)in->reduce, (DType)in->type, t->arena);
+    if (is_row_sum(t, i))
+      cuda_line(t, "%s v%u = %s;", cuda_type((DType)in->type), i + 1, neutral);
+    else if (t->keeping)
+      begin_kept(t, i, neutral);
+    else
+      begin_in_memory(t, i, neutral, extent);
+  }
+}
+
+void cuda_end_sums(CudaText *t) {
+  for (uint32_t i = 0; i < t->k->ninstrs; i++) {
+    const char *buf = t->buf[instr(t, i)->access.buf], *at;
+    if (instr(t, i)->kind != K_ACCUM) continue;
+    if (is_row_sum(t, i)) {
+      const char *sum = arena_printf(t->arena, "v%u", i + 1);
+      cuda_statement(t, i, "if (lane == 0) %s[%s] = %s;", buf, accumulator_address(t, i),
+                     cuda_stored(t, storage_of(t, i), sum));
+    } else if (t->keeping) {
+      open_kept(t);
+      at = accumulator_address(t, i);
+      if (is_array(t, i))
+        cuda_statement(t, i, "dtm_store(%s + %s, v%u[c]);", buf, at, i + 1);
+      else
+        cuda_statement(t, i, "%s[%s] = %s;", buf, at,
+                       cuda_stored(t, storage_of(t, i), arena_printf(t->arena, "v%u[c]", i + 1)));
+      close_kept(t);
     }
   }
+}
+
+/* Of vectors that these loops move: each is whole, and lies at a multiple of its size. */
+void cuda_count_kept(CudaText *t, const char *extent) {
+  StrBuf fit, wide;
+  strbuf_init(&fit, t->arena);
+  strbuf_init(&wide, t->arena);
+  const Kernel *k = t->k;
+  bool *listed = ARENA_ARRAY(t->arena, bool, k->nbufs + 1);
+  bool *even = ARENA_ARRAY(t->arena, bool, k->nints + 1);
+  uint32_t w = t->width;
+  t->keeping = true;
+  if (!isdigit((unsigned char)*t->each)) strbuf_printf(&fit, "each == %u && ", w);
+  if (w > 1 && k->dims[t->vec].extent >= 0) even[k->dims[t->vec].extent] = true;
+  for (uint32_t i = 0, b = 0; i < k->ninstrs; i++) {
+    while (i >= k->blocks[b].first + k->blocks[b].count) b++;
+    const KAccess *a = &instr(t, i)->access;
+    if (!keeps(t, &k->blocks[b]) || !is_array(t, i)) continue;
+    for (uint32_t d = 0; d <= k->ndims; d++) {
+      KInt n = d == k->ndims ? a->offset : d == t->vec ? KINT_ZERO : a->stride[d];
+      if (n >= 0) even[n] = true;
+    }
+    if (listed[a->buf]) continue;
+    listed[a->buf] = true;
+    strbuf_printf(&wide, "%s%s", wide.len ? ", " : "", t->buf[a->buf]);
+  }
+  t->keeping = false;
+  for (uint32_t n = 0; n < k->nints; n++)
+    if (even[n]) strbuf_printf(&fit, "n%u %% %u == 0 && ", n, w);
+  strbuf_printf(&fit, "%s <= group * %u", extent, t->kept * w);
+  if (wide.len) strbuf_printf(&fit, " && dtm_aligned<%u>(%s)", w, wide.text);
+  const char *each = w > 1 ? arena_printf(t->arena, " * %u", w) : "";
+  cuda_line(t, "const bool kept = %s;", fit.text);
+  cuda_line(t, "const int own = kept ? (int)dtm_ceil_div(%s - lane%s, group%s) : 0;", extent, each,
+            each);
 }

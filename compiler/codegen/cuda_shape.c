@@ -113,6 +113,38 @@ bool cuda_is_columns(const Kernel *k) {
   return true;
 }
 
+static bool is_loaded(const Kernel *k, uint32_t buf) {
+  for (uint32_t i = 0; i < k->ninstrs; i++)
+    if (k->instrs[i].kind == K_LOAD && k->instrs[i].access.buf == buf) return true;
+  return false;
+}
+
+uint32_t cuda_kept_vectors(const CudaText *t) {
+  enum { REGISTERS = 96, VECTORS = 8, INSTRS = 40 /* that are written out for every vector */ };
+  const Kernel *k = t->k;
+  uint32_t sums = 0;
+  if (k->chunk_rows == KINT_ZERO || t->columns) return 0;
+  for (uint32_t d = 0; d < k->ndims; d++)
+    if (k->dims[d].role == KDIM_INNER) return 0;
+  for (uint32_t b = 0; b < k->nblocks; b++) {
+    const KBlock *block = &k->blocks[b];
+    bool moves = false; /* rows that begin anywhere */
+    uint32_t before = sums;
+    for (uint32_t i = block->first; block->loop && i < block->first + block->count; i++) {
+      const KInstr *in = &k->instrs[i];
+      bool array = t->form[i] == CUDA_FORM_ARRAY;
+      moves = moves || (array && begins_anywhere(k, t->vec, &in->access)) ||
+              (array && in->kind == K_LOAD && in->a);
+      if (in->kind != K_ACCUM) continue;
+      if (is_loaded(k, in->access.buf) || (t->width > 1 && !array)) return 0;
+      sums += (uint32_t)dtype_bytes((DType)in->type) > 4 ? 2 : 1;
+    }
+    if (sums > before && (moves || block->count > INSTRS)) return 0;
+  }
+  uint32_t vectors = sums ? REGISTERS / (sums * t->width) : 0;
+  return vectors < VECTORS ? vectors : VECTORS;
+}
+
 void cuda_find_forms(CudaText *t) {
   const Kernel *k = t->k;
   bool *uniform = ARENA_ARRAY(t->arena, bool, k->ninstrs + 1);
@@ -127,6 +159,7 @@ void cuda_find_forms(CudaText *t) {
                  : t->width > 1 && is_plain(k, t->vec, uniform, in) ? CUDA_FORM_ARRAY
                                                                     : CUDA_FORM_ELEMENT;
   }
+  t->kept = cuda_kept_vectors(t);
 }
 
 const char *cuda_even_rows(const CudaText *t) {
@@ -151,17 +184,16 @@ const char *cuda_even_rows(const CudaText *t) {
 AbiCudaFunction cuda_function(const Kernel *k) {
   Arena arena;
   arena_init(&arena);
-  bool *uniform = ARENA_ARRAY(&arena, bool, k->ninstrs + 1);
-  uint32_t vec = vec_dim(k);
-  find_all_uniform(k, vec, uniform);
+  CudaText t = {.arena = &arena, .k = k};
+  cuda_find_forms(&t);
   AbiCudaFunction f = {.kind = ABI_CUDA_GENERATED,
                        .nbuffers = k->nbufs,
                        .nints = k->nints,
-                       .vec = vec < k->ndims ? k->dims[vec].extent : ABI_CUDA_INT_ONE,
-                       .width = choose_width(k, vec, uniform),
+                       .vec = t.vec < k->ndims ? k->dims[t.vec].extent : ABI_CUDA_INT_ONE,
+                       .width = t.width,
                        .vec_block = k->vec_block,
-                       .flags = (k->lanes ? ABI_CUDA_LANES : 0) |
-                                (cuda_is_columns(k) ? ABI_CUDA_COLUMNS : 0)};
+                       .flags =
+                           (k->lanes ? ABI_CUDA_LANES : 0) | (t.columns ? ABI_CUDA_COLUMNS : 0)};
   arena_free(&arena);
   return f;
 }

@@ -94,8 +94,9 @@ static void put_parameters(CudaText *t) {
   for (uint32_t i = 0; i < k->nints; i++) strbuf_printf(t->out, "int64_t n%u, ", i);
 }
 
+/* Sums in registers are not to be spilled for the sake of more blocks at a time. */
 static void put_entry(CudaText *t, const char *name, const char *suffix) {
-  cuda_line(t, "extern \"C\" __global__ void __launch_bounds__(DTM_BLOCK)");
+  cuda_line(t, "extern \"C\" __global__ void __launch_bounds__(DTM_BLOCK%s)", t->kept ? ", 1" : "");
   strbuf_printf(t->out, "%s%s(", name, suffix);
 }
 
@@ -171,11 +172,25 @@ static void open_rows(CudaText *t) {
   decompose(t, KDIM_ROW, false);
 }
 
-static void put_rows(CudaText *t, const char *extent) {
-  cuda_init_accumulators(t, extent);
+static void put_chunk(CudaText *t, const char *extent) {
+  cuda_begin_sums(t, extent);
   open_rows(t);
   cuda_blocks(t, "0", extent);
   cuda_close(t);
+  cuda_end_sums(t);
+}
+
+static void put_rows(CudaText *t, const char *extent) {
+  if (t->kept) {
+    t->keeping = true;
+    cuda_open(t, "if (kept) {");
+    put_chunk(t, extent);
+    t->keeping = false;
+    t->depth--;
+    cuda_open(t, "} else {");
+  }
+  put_chunk(t, extent);
+  if (t->kept) cuda_close(t);
 }
 
 static void put_columns(CudaText *t, const char *extent) {
@@ -235,6 +250,7 @@ static void put_tasks(CudaText *t, const char *block, const char *blocks) {
   const char *even = t->width > 1 && !t->columns ? cuda_even_rows(t) : NULL;
   t->each = even ? "each" : arena_printf(t->arena, "%u", t->width);
   if (even) cuda_line(t, "const int32_t each = %s ? %u : 1;", even, t->width);
+  if (t->kept) cuda_count_kept(t, cuda_extent(t, t->vec));
   cuda_line(t, "const int64_t step = (int64_t)%s * (DTM_BLOCK / group);", blocks);
   cuda_line(t, "int64_t task = (int64_t)%s * (DTM_BLOCK / group) + threadIdx.x / group;", block);
   cuda_open(t, "for (; task < tasks; task += step) {");

@@ -24,6 +24,8 @@ typedef struct CudaText {
   int depth;
   uint32_t vec, width; /* the VEC dim or KERNEL_MAX_DIMS; W */
   bool columns;        /* a thread goes down its columns: see cuda_is_columns */
+  uint32_t kept;       /* see cuda_kept_vectors */
+  bool keeping;        /* the text is that of rows short enough for it */
   const char *each; /* elements of a thread at once as the text has it: W, or a variable that is 1
                        where rows do not begin at multiples of W */
   uint8_t *form;    /* per instruction: CudaForm, in LOOP blocks and with lanes */
@@ -42,6 +44,11 @@ void cuda_find_syncs(CudaText *t);
 /* Rows are reduced and nothing else: no value per row. Then a thread takes W columns for itself,
  * goes down the rows of the chunk, and keeps in registers what it adds up. */
 bool cuda_is_columns(const Kernel *k);
+
+/* Where rows are reduced and their elements added up over the rows too (gradients of norms), and a
+ * row has at most so many vectors per thread, the sums of a chunk stay in registers; 0 = they do
+ * not in this kernel. abi_cuda_launch gives a thread of a warp 8 at most. */
+uint32_t cuda_kept_vectors(const CudaText *t);
 
 /* Whether all rows begin at multiples of W: the condition as text; NULL when there are no rows but
  * one. */
@@ -84,7 +91,13 @@ const char *cuda_loaded(const CudaText *t, DType storage, const char *place);
 /* --- cuda_block.c ---- */
 /* All blocks in order, the vector dim from `lo` to `hi`. */
 void cuda_blocks(CudaText *t, const char *lo, const char *hi);
-void cuda_init_accumulators(CudaText *t, const char *extent);
+/* What is added up over the rows of a chunk, before them and behind them. */
+void cuda_begin_sums(CudaText *t, const char *extent);
+void cuda_end_sums(CudaText *t);
+/* `kept`: are rows short enough for cuda_kept_vectors; `own`: vectors of a row that are this
+ * thread's.
+ */
+void cuda_count_kept(CudaText *t, const char *extent);
 /* Of columns: what is added up, before the rows; a row; and its way to memory, behind them. */
 void cuda_begin_columns(CudaText *t);
 void cuda_column_row(CudaText *t);

@@ -171,7 +171,8 @@ const FuseTarget fuse_target_cpu = {.vec_block = 16384,
                                     .chunk_bytes = 256 << 10,
                                     .chunks_most = 64,
                                     .arithmetic = 1,
-                                    .spills = true};
+                                    .spills = true,
+                                    .wide_columns = true};
 /* A block of 256 threads takes two or more 16-byte words each; a reduction over rows keeps hundreds
  * of blocks busy. Beside 5 TB/s an exponential costs what two bytes do, beside a core's share of
  * its memory what six do. */

@@ -84,6 +84,7 @@ typedef struct FuseTarget {
   double arithmetic; /* its price beside memory traffic: 1 = that of a core, see recompute.c */
   bool spills;       /* a dear value of an earlier loop over the row is kept in memory for a later
                         one, rather than computed again */
+  bool wide_columns; /* sums over rows, one per column, are f64 in kernels that reduce rows too */
 } FuseTarget;
 
 extern const FuseTarget fuse_target_cpu, fuse_target_cuda;

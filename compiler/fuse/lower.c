@@ -146,12 +146,14 @@ static int64_t choose_chunks(Schedule *p) {
   return (rows + size - 1) / size;
 }
 
-/* The type a total accumulates in. Many single numbers are added up in f64: it costs nothing. */
+/* The type a total accumulates in. Many single numbers are added up in f64: it costs nothing; those
+ * per column may. */
 static DType total_type(const Schedule *p, NodeId id, int64_t chunks) {
   const Node *n = graph_node(p->l.f->g, id);
   DType type = kernel_compute_type(value_type(p->l.f->g, n->first_result)->dtype);
-  bool scalar = p->l.k->inner || !p->l.vec || p->l.blocks;
-  return type == DT_F32 && scalar && chunks > 1 && reduce_op(n->op) == REDUCE_SUM ? DT_F64 : type;
+  bool column = p->l.vec && !p->l.blocks && iterates_fully(p, id) && !has_inner_part(p, id);
+  bool wide = !column || (p->l.k->inner && p->l.f->target->wide_columns);
+  return type == DT_F32 && wide && chunks > 1 && reduce_op(n->op) == REDUCE_SUM ? DT_F64 : type;
 }
 
 static void choose_totals(Schedule *p, int64_t chunks) {

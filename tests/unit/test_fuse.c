@@ -78,6 +78,29 @@ static void build_rms_norm_backward(Bench *b) {
   bench_keep(b, bench_reduce(b, OP_SUM, bench_2(b, OP_MUL, g, n), DIMS(0), false));
 }
 
+/* Reductions of rows and, of what comes of them, over rows: what a norm does on its way back. */
+static void build_norm_gradients(Bench *b) {
+  static const struct {
+    const char *type, *row;
+  } of[] = {{"f32[9, 48]", "f32[48]"},     {"f32[3, 1]", "f32[1]"},
+            {"f32[0, 16]", "f32[16]"},     {"f32[300, 132]", "f32[132]"},
+            {"f64[7, 20]", "f64[20]"},     {"bf16[20, 40]", "bf16[40]"},
+            {"f32[3, 2052]", "f32[2052]"}, {"f32[2, 8256]", "f32[8256]"}};
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    ValueId g = bench_var(b, of[i].type, -3, 3), x = bench_var(b, of[i].type, -3, 3);
+    ValueId w = bench_var(b, of[i].row, -1, 1);
+    bench_keep(b, bench_op(b, OP_RMS_NORM_BACKWARD, (const ValueId[]){g, x, w}, 3,
+                           ATTRS(ATTR_I(NDIMS, 1), ATTR_F(EPS, 1e-5))));
+    ValueId n = bench_op(b, OP_RMS_NORMALIZE, &x, 1, ATTRS(ATTR_I(NDIMS, 1), ATTR_F(EPS, 1e-5)));
+    bench_keep(b, bench_reduce(b, OP_SUM, bench_2(b, OP_MUL, g, n), DIMS(0), false));
+    bench_keep(b, bench_reduce(b, OP_SUM, g, DIMS(0), false));
+    if (i)
+      bench_keep(b, bench_reduce(b, OP_SUM, n, DIMS(0, 1), false));
+    else
+      bench_keep(b, bench_reduce(b, OP_MAX, n, DIMS(0), false));
+  }
+}
+
 static void build_residual_norm(Bench *b) {
   ValueId x = bench_var(b, "f32[12, 48]", -3, 3), y = bench_var(b, "f32[12, 48]", -3, 3);
   ValueId h = bench_2(b, OP_ADD, x, y);
@@ -372,6 +395,7 @@ static const Case cases[] = {
     {"layer_norm", build_layer_norm, &one, 1},
     {"layer_norm over two dims", build_layer_norm_2d, &one, 1},
     {"rms_norm backward", build_rms_norm_backward, &one, 1},
+    {"gradients of norms", build_norm_gradients, &one, 0},
     {"residual and norm", build_residual_norm, &one, 1},
     {"bias gradient", build_bias_gradient, &one, 1},
     {"reductions", build_reductions, &one, 0},
