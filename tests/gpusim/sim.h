@@ -222,6 +222,8 @@ SimPoll sim_try_awhile(SimMark mark);
 /* Everything of all devices, as far as that waits for no peer: true when something ran. */
 bool sim_try_all(void);
 bool sim_reached(SimMark mark);
+/* Whether all that was enqueued on a device ran. */
+bool sim_is_idle(const SimDevice *device);
 
 /* --- capture -------------------------------------------------------------------------------- */
 

@@ -44,6 +44,12 @@ bool sim_reached(SimMark mark) {
   return !mark.stream || mark.stream->ran >= mark.position;
 }
 
+bool sim_is_idle(const SimDevice *device) {
+  for (const SimStream *s = device->streams; s; s = s->next)
+    if (s->first) return false;
+  return true;
+}
+
 /* --- what runs -------------------------------------------------------------------------------- */
 
 /* Of a device that is unusable nothing runs any more. */

@@ -96,6 +96,12 @@ static int physical(int ordinal) {
   return list ? atoi(list) : ordinal;
 }
 
+/* Whether communicators are connected when they are made; for collectives, not for messages. */
+static bool connects_early(void) {
+  const char *late = getenv("NCCL_RUNTIME_CONNECT");
+  return late && strcmp(late, "0") == 0;
+}
+
 static Comm *comm_new(bool blocking) {
   Comm *c = calloc(1, sizeof *c);
   if (!c) abort();
@@ -103,6 +109,7 @@ static Comm *comm_new(bool blocking) {
   c->device = sim_current();
   c->blocking = blocking;
   c->wire.fd = -1;
+  c->connected = connects_early();
   comms.all = c;
   sim_handle_add(c, SIM_COMM);
   begin_serving();
@@ -155,7 +162,9 @@ static void advance(Comm *c) {
   case COMM_OPENING:
     if (wire_complete(&c->wire)) c->stage = COMM_READY;
     break;
-  case COMM_CONNECTING:
+  case COMM_CONNECTING: /* takes memory, which waits for all that the device does */
+    sim_try_all();
+    if (!sim_is_idle(c->device)) break;
     sim_enqueue(c->waiting_in, c->waiting);
     c->waiting = NULL;
     c->stage = COMM_READY;

@@ -129,6 +129,13 @@ static void finish(Rank *r) {
   CHECK(ncclCommDestroy(r->comm) == ncclSuccess);
 }
 
+static void connect_all(Rank *r) {
+  void *in = (void *)(uintptr_t)r->in;
+  fill(r, 4);
+  CHECK(settle(r->comm, ncclAllReduce(in, in, 4, ncclFloat32, ncclMax, r->comm, r->stream)) ==
+        ncclSuccess);
+}
+
 /* --- collectives -------------------------------------------------------------------------------
  */
 
@@ -416,13 +423,6 @@ static CUgraphExec capture(Rank *r) {
   CHECK(cuGraphInstantiateWithFlags(&exec, captured, 0) == CUDA_SUCCESS);
   CHECK(cuGraphUpload(exec, r->stream) == CUDA_SUCCESS);
   return exec;
-}
-
-static void connect_all(Rank *r) {
-  void *in = (void *)(uintptr_t)r->in;
-  fill(r, 4);
-  CHECK(settle(r->comm, ncclAllReduce(in, in, 4, ncclFloat32, ncclMax, r->comm, r->stream)) ==
-        ncclSuccess);
 }
 
 /* A graph with a collective, launched twice. */

@@ -65,27 +65,9 @@ int dtm_cuda_channel_prepare(CudaDevice *d, uint32_t action, void **state) {
   return error ? dtm_cuda_failed(d, error, "make a stream for a channel") : 0;
 }
 
-/* The plan's messages of one byte, the first to each peer. */
 int dtm_cuda_channel_connect(CudaDevice *d, uint32_t action, CUdeviceptr room) {
   const Channel *c = d->states[action];
-  CudaMovePlan hello = {.calls = calloc(c->plan.ncalls + 1, sizeof *hello.calls)};
-  CudaStep step = {.kind = CUDA_STEP_CALLS};
-  const CudaBases bases = {{room, room, room}};
-  if (!hello.calls) return dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
-  for (uint32_t i = 0; i < c->plan.ncalls; i++) {
-    CudaCall *call = &hello.calls[step.n], *known = hello.calls;
-    *call = c->plan.calls[i];
-    while (known->peer != call->peer) known++;
-    if (known != call) continue;
-    call->count = 1;
-    call->src = 0;
-    call->dst = 1 + call->peer;
-    step.n++;
-  }
-  ncclComm_t comm = dtm_cuda_comm_of(d, &c->plan, c->number);
-  int status = step.n ? dtm_cuda_comm_group(d, &hello, &step, comm, &bases, d->comm) : 0;
-  free(hello.calls);
-  return status;
+  return dtm_cuda_comm_connect(d, &c->plan, dtm_cuda_comm_of(d, &c->plan, c->number), room);
 }
 
 /* What comes first: copies into the slot, on `before`; then the calls; then copies out. */

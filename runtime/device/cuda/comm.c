@@ -228,11 +228,39 @@ static int finish_stream(CudaDevice *d) {
   }
 }
 
+static int is_among(const CudaCall *calls, uint32_t n, const CudaCall *call) {
+  for (uint32_t i = 0; i < n; i++)
+    if (calls[i].kind == call->kind && calls[i].peer == call->peer) return 1;
+  return 0;
+}
+
+int dtm_cuda_comm_connect(CudaDevice *d, const CudaMovePlan *plan, ncclComm_t comm,
+                          CUdeviceptr room) {
+  CudaMovePlan hello = {.calls = calloc((size_t)plan->ncalls + 1, sizeof *hello.calls)};
+  CudaStep step = {.kind = CUDA_STEP_CALLS};
+  const CudaBases bases = {{room, room, room}};
+  if (!hello.calls) return out_of_memory(d);
+  for (uint32_t i = 0; i < plan->ncalls; i++) {
+    CudaCall call = plan->calls[i];
+    if (call.kind != CUDA_CALL_SEND && call.kind != CUDA_CALL_RECV) continue;
+    if (is_among(hello.calls, step.n, &call)) continue;
+    call.type = ncclInt8;
+    call.count = 1;
+    call.src = 0;
+    call.dst = 1 + call.peer;
+    hello.calls[step.n++] = call;
+  }
+  int status = step.n ? dtm_cuda_comm_group(d, &hello, &step, comm, &bases, d->comm) : 0;
+  free(hello.calls);
+  return status;
+}
+
 /* NCCL connects two ranks when they first exchange something, and their hosts wait for each other
- * then. In a pipeline that would be a wait that the schedule knows nothing of: a post waits for its
- * taker. So every channel moves a byte between the ranks that will use it, one channel after the
- * other, in the order of their numbers on all ranks. */
-static int connect_channels(CudaDevice *d) {
+ * then, perhaps also for all that the GPU does. In a pipeline those would be waits that the
+ * schedule knows nothing of: a post waits for its taker. So messages of channels, and of moves that
+ * are made of some, are tried at start with a byte each, one after the other in the same order on
+ * all ranks. Collectives NCCL connects when communicators are made (NCCL_RUNTIME_CONNECT). */
+static int connect_all(CudaDevice *d) {
   const Image *image = d->base.image;
   CUdeviceptr room = 0;
   int status = 0;
@@ -244,6 +272,9 @@ static int connect_channels(CudaDevice *d) {
       if ((a->kind == ABI_POST || a->kind == ABI_TAKE) && a->code == c && !d->base.skip[i])
         status = dtm_cuda_channel_connect(d, (uint32_t)i, room);
     }
+  for (uint64_t i = 0; i < image->action_count && !status; i++)
+    if (dtm_device_is_move(image->action[i].kind) && !d->base.skip[i])
+      status = dtm_cuda_move_connect(d, (uint32_t)i, room);
   if (!status) status = finish_stream(d);
   if (room) d->cu->memory_free(room);
   return status;
@@ -255,12 +286,13 @@ int dtm_cuda_comm_ready(CudaDevice *d) {
   CudaComm *c = d->collectives;
   int status = upload_boxes(d);
   if (status || d->base.comm->world == 1) return status;
+  if (d->base.image->channel_count) setenv("NCCL_RUNTIME_CONNECT", "0", 0);
   const char *error = dtm_cuda_nccl_load(&c->nccl, message, sizeof message);
   if (error) return dtm_rt_fail(d->base.comm, RT_DEVICE, "%s", error);
   c->loaded = 1;
   status = make_world(d);
   if (!status) status = make_groups(d);
-  if (!status) status = connect_channels(d);
+  if (!status) status = connect_all(d);
   return status ? status : dtm_cuda_watch_open(d);
 }
 

@@ -64,9 +64,13 @@ int dtm_cuda_comm_group(CudaDevice *d, const CudaMovePlan *plan, const CudaStep 
 /* What comes next on `second` waits for what is enqueued on `first`. */
 int dtm_cuda_comm_wait(CudaDevice *d, CUevent event, CUstream first, CUstream second);
 
-/* channel.c: connects what a POST or TAKE action exchanges messages with; `room`: a byte to send,
- * and one to receive for each rank. */
+/* A byte to, and one from, every rank that the plan exchanges messages with, on the stream of
+ * collectives; `room`: a byte to send, and one to receive for each rank. */
+int dtm_cuda_comm_connect(CudaDevice *d, const CudaMovePlan *plan, ncclComm_t comm,
+                          CUdeviceptr room);
+/* channel.c, moves.c: the same for the messages of an action, which may have none. */
 int dtm_cuda_channel_connect(CudaDevice *d, uint32_t action, CUdeviceptr room);
+int dtm_cuda_move_connect(CudaDevice *d, uint32_t action, CUdeviceptr room);
 /* channel.c: what comes next waits for all messages of a POST or TAKE action so far. */
 int dtm_cuda_channel_join(CudaDevice *d, uint32_t action);
 /* moves.c: whether an action waits for peers. */

@@ -169,6 +169,12 @@ void dtm_cuda_move_free(CudaDevice *d, void *state) {
   free(m);
 }
 
+int dtm_cuda_move_connect(CudaDevice *d, uint32_t action, CUdeviceptr room) {
+  const Move *m = d->states[action];
+  if (!m || m->plan.comm == CUDA_COMM_NONE) return 0;
+  return dtm_cuda_comm_connect(d, &m->plan, dtm_cuda_comm_of(d, &m->plan, 0), room);
+}
+
 int dtm_cuda_move_meets(const CudaDevice *d, uint32_t action) {
   const Move *m = d->states[action];
   return dtm_device_is_move(dtm_cuda_action(d, action)->kind) && m &&
