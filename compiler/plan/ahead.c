@@ -42,11 +42,6 @@ static bool computes(const Group *g) {
   return g->kind == GROUP_CONTRACT || g->kind == GROUP_LIBRARY;
 }
 
-static FValueId root_of(const PlanBlock *b, FValueId v) {
-  FValueId alias = b->fused->values.data[v].alias;
-  return alias ? alias : v;
-}
-
 /* A way through an order. */
 typedef struct Walk {
   PlanBlock *b;
@@ -66,7 +61,7 @@ static Walk walk_begin(PlanBlock *b, const uint32_t *order) {
     const Group *g = &b->fused->groups.data[order[p]];
     if (block_part(b, order[p]) == 0) w.looped = p + 1;
     for (uint32_t k = 0; k < g->noutputs && g->kind != GROUP_VIEW; k++)
-      w.made[root_of(b, g->outputs[k])] = p + 1;
+      w.made[block_root(b, g->outputs[k])] = p + 1;
     if (is_gather(b, order[p])) w.bucket[g->outputs[0]] = bucket_of(b, order[p]);
   }
   return w;
@@ -77,7 +72,7 @@ static const Group *group_at(const Walk *w, uint32_t p) {
 }
 
 static uint32_t made_of(const Walk *w, FValueId v) {
-  return v ? w->made[root_of(w->b, v)] : 0;
+  return v ? w->made[block_root(w->b, v)] : 0;
 }
 
 static bool same_part(const Walk *w, uint32_t p, uint32_t q) {
@@ -95,7 +90,7 @@ static uint32_t run_end(const Walk *w, uint32_t p) {
 
 static bool uses_bucket(const Walk *w, const Group *g, int64_t bucket) {
   for (uint32_t k = 0; k < g->ninputs; k++)
-    if (g->inputs[k] && w->bucket[root_of(w->b, g->inputs[k])] == bucket) return true;
+    if (g->inputs[k] && w->bucket[block_root(w->b, g->inputs[k])] == bucket) return true;
   return false;
 }
 
@@ -163,12 +158,12 @@ static bool can_sink(const Walk *w, uint32_t p) {
 
 static bool uses_late(const Walk *w, const Group *g, const bool *late) {
   for (uint32_t k = 0; k < g->ninputs; k++)
-    if (g->inputs[k] && late[root_of(w->b, g->inputs[k])]) return true;
+    if (g->inputs[k] && late[block_root(w->b, g->inputs[k])]) return true;
   return false;
 }
 
 static void set_late(const Walk *w, const Group *g, bool *late, bool is) {
-  for (uint32_t k = 0; k < g->noutputs; k++) late[root_of(w->b, g->outputs[k])] = is;
+  for (uint32_t k = 0; k < g->noutputs; k++) late[block_root(w->b, g->outputs[k])] = is;
 }
 
 /* Reduce-scatters at [p, end), and what is done with their results, go to where the next ones stand

@@ -65,6 +65,11 @@ uint32_t block_first_once(const PlanBlock *b);
 /* The position of the last member of the bucket that stands at this position; the position itself
  * where none does. */
 uint32_t block_bucket_end(const PlanBlock *b, const uint32_t *order, uint32_t at);
+/* The value whose memory a value is, views looked through, before memory is shared. */
+static inline FValueId block_root(const PlanBlock *b, FValueId v) {
+  FValueId alias = b->fused->values.data[v].alias;
+  return alias ? alias : v;
+}
 /* Per value root 1 + the variable it is the old value of; 0 = none. */
 uint32_t *block_old_values(const PlanBlock *b);
 /* Puts kernels of the optimizer that are alike side by side. */

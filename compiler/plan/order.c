@@ -25,11 +25,6 @@ uint32_t block_first_once(const PlanBlock *b) {
   return b->pipeline ? b->pipeline->segments.len - 2 : 1;
 }
 
-static FValueId root_of(const PlanBlock *b, FValueId v) {
-  FValueId alias = b->fused->values.data[v].alias;
-  return alias ? alias : v;
-}
-
 /* The parts of the step one after the other, each in the order of the fuser. */
 static void partition(const PlanBlock *b, uint32_t *to) {
   uint32_t parts = b->pipeline ? b->pipeline->segments.len : 2;
@@ -45,7 +40,7 @@ static uint32_t *last_uses(const PlanBlock *b, const uint32_t *order) {
   for (uint32_t i = 0; i < b->norder; i++) {
     const Group *g = &b->fused->groups.data[order[i]];
     for (uint32_t k = 0; k < g->ninputs; k++)
-      if (g->inputs[k]) last[root_of(b, g->inputs[k])] = i;
+      if (g->inputs[k]) last[block_root(b, g->inputs[k])] = i;
   }
   return last;
 }
@@ -63,7 +58,7 @@ static bool can_wait(const PlanBlock *b, const Group *g, uint32_t at, const uint
   if (block_is_ring_step(b, g)) return true;
   if (g->kind != GROUP_KERNEL && g->kind != GROUP_VIEW) return false;
   for (uint32_t k = 0; k < g->ninputs; k++)
-    if (g->inputs[k] && last[root_of(b, g->inputs[k])] <= at) return false;
+    if (g->inputs[k] && last[block_root(b, g->inputs[k])] <= at) return false;
   return true;
 }
 
@@ -117,7 +112,7 @@ static void delay_assigns(PlanBlock *b, uint32_t *order) {
     const Group *g = &f->groups.data[order[i]];
     if (group_op(b, order[i]) != OP_READ) continue;
     uint32_t var = (uint32_t)node_int(graph_node(f->graph, g->node), ATTR_VAR, 0);
-    uint32_t until = last[root_of(b, g->outputs[0])];
+    uint32_t until = last[block_root(b, g->outputs[0])];
     if (until < i) until = i;
     if (until + 1 > read_until[var]) read_until[var] = until + 1;
   }
@@ -167,8 +162,8 @@ static void join_buckets(PlanBlock *b, uint32_t *order) {
   for (uint32_t i = 0; i < b->norder; i++) {
     const Group *g = &f->groups.data[order[i]];
     for (uint32_t k = 0; k < g->ninputs; k++)
-      if (g->inputs[k] && made[root_of(b, g->inputs[k])])
-        all[made[root_of(b, g->inputs[k])] - 1].closed = true;
+      if (g->inputs[k] && made[block_root(b, g->inputs[k])])
+        all[made[block_root(b, g->inputs[k])] - 1].closed = true;
     const Node *node = graph_node(f->graph, g->node);
     if (g->kind != GROUP_COLLECTIVE || node->op == OP_ALL_REDUCE) continue;
     int64_t bucket = node_int(node, ATTR_BUCKET, 0);
@@ -204,7 +199,7 @@ uint32_t *block_old_values(const PlanBlock *b) {
     if (group_op(b, i) != OP_READ) continue;
     const Group *g = &b->fused->groups.data[i];
     const Node *n = graph_node(b->fused->graph, g->node);
-    of[root_of(b, g->outputs[0])] = (uint32_t)node_int(n, ATTR_VAR, 0) + 1;
+    of[block_root(b, g->outputs[0])] = (uint32_t)node_int(n, ATTR_VAR, 0) + 1;
   }
   return of;
 }
@@ -221,7 +216,7 @@ typedef struct Hoist {
 static uint32_t assigned_var(const PlanBlock *b, const Hoist *h, const Group *g, uint32_t output) {
   const Node *n = graph_node(b->fused->graph, g->node);
   if (n->op == OP_ASSIGN) return (uint32_t)node_int(n, ATTR_VAR, 0) + 1;
-  return output < g->noutputs ? h->written[root_of(b, g->outputs[output])] : 0;
+  return output < g->noutputs ? h->written[block_root(b, g->outputs[output])] : 0;
 }
 
 /* The position behind which the group at i may run: everything that it reads is there, and nobody
@@ -229,8 +224,8 @@ static uint32_t assigned_var(const PlanBlock *b, const Hoist *h, const Group *g,
 static uint32_t earliest(const PlanBlock *b, const Hoist *h, const Group *g, uint32_t i) {
   uint32_t at = 0;
   for (uint32_t k = 0; k < g->ninputs; k++)
-    if (g->inputs[k] && h->made[root_of(b, g->inputs[k])] > at)
-      at = h->made[root_of(b, g->inputs[k])];
+    if (g->inputs[k] && h->made[block_root(b, g->inputs[k])] > at)
+      at = h->made[block_root(b, g->inputs[k])];
   for (uint32_t k = 0; k < g->noutputs + 1; k++) {
     uint32_t var = assigned_var(b, h, g, k);
     if (!var) continue;
@@ -242,9 +237,9 @@ static uint32_t earliest(const PlanBlock *b, const Hoist *h, const Group *g, uin
 
 /* The group at i runs behind the one at `key`. */
 static void settle(const PlanBlock *b, Hoist *h, const Group *g, uint32_t key) {
-  for (uint32_t k = 0; k < g->noutputs; k++) h->made[root_of(b, g->outputs[k])] = key;
+  for (uint32_t k = 0; k < g->noutputs; k++) h->made[block_root(b, g->outputs[k])] = key;
   for (uint32_t k = 0; k < g->ninputs; k++) {
-    uint32_t var = g->inputs[k] ? h->old[root_of(b, g->inputs[k])] : 0;
+    uint32_t var = g->inputs[k] ? h->old[block_root(b, g->inputs[k])] : 0;
     if (var && key > h->read[var - 1]) h->read[var - 1] = key;
   }
 }
@@ -265,9 +260,9 @@ static void hoist_optimizer(const PlanBlock *b, uint32_t *order) {
     if (block_part(b, order[i]) < block_first_once(b)) once = i + 1;
     if (group_op(b, order[i]) == OP_OUTPUT && once == i + 1) outputs = i;
     if (group_op(b, order[i]) == OP_ASSIGN)
-      h.written[root_of(b, g->inputs[0])] = assigned_var(b, &h, g, 0);
+      h.written[block_root(b, g->inputs[0])] = assigned_var(b, &h, g, 0);
     for (uint32_t k = 0; k < g->ninputs; k++) {
-      uint32_t var = g->inputs[k] ? h.old[root_of(b, g->inputs[k])] : 0;
+      uint32_t var = g->inputs[k] ? h.old[block_root(b, g->inputs[k])] : 0;
       if (var) h.last_read[var - 1] = i;
     }
   }

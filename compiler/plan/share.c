@@ -14,8 +14,7 @@
 #include "plan/block.h"
 
 static uint32_t find_root(const PlanBlock *b, FValueId v) {
-  FValueId alias = b->fused->values.data[v].alias;
-  uint32_t i = alias ? alias : v;
+  uint32_t i = block_root(b, v);
   while (b->storage[i].parent != i) {
     b->storage[i].parent = b->storage[b->storage[i].parent].parent;
     i = b->storage[i].parent;

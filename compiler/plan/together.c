@@ -52,11 +52,6 @@ static const Group *group_at(const Schedule *s, uint32_t p) {
   return &s->b->fused->groups.data[s->order[p]];
 }
 
-static FValueId root_of(const Schedule *s, FValueId v) {
-  FValueId alias = s->b->fused->values.data[v].alias;
-  return alias ? alias : v;
-}
-
 static bool is_update(const PlanBlock *b, uint32_t g) {
   return b->fused->groups.data[g].kind == GROUP_KERNEL && group_phase(b, g) == PHASE_OPTIMIZER;
 }
@@ -96,7 +91,7 @@ static void find_waits(Schedule *s, uint32_t u, uint32_t p) {
   }
   for (uint32_t k = 0; k < g->ninputs; k++) {
     if (!g->inputs[k]) continue;
-    const FValueId root = root_of(s, g->inputs[k]);
+    const FValueId root = block_root(s->b, g->inputs[k]);
     wait_for(s, u, s->made[g->inputs[k]]);
     if (root != g->inputs[k]) wait_for(s, u, s->made[root]);
     if (s->old[root]) VEC_PUSH(s->b->arena, &s->readers[s->old[root] - 1], u);
@@ -108,12 +103,12 @@ static void find_waits(Schedule *s, uint32_t u, uint32_t p) {
     s->assign[variable(s, p)] = u + 1;
   }
   for (uint32_t k = 0; k < g->noutputs; k++) {
-    const FValueId v = g->outputs[k], root = root_of(s, v);
+    const FValueId v = g->outputs[k], root = block_root(s->b, v);
     if (s->written[root]) wait_for_readers(s, u, s->written[root] - 1);
     s->made[v] = u + 1;
     if (g->kind != GROUP_VIEW) s->made[root] = u + 1;
     /* Added-up gradients are reduced where they lie (plan/share.c). */
-    if (op == OP_ALL_REDUCE && !s->old[root]) s->old[root] = s->old[root_of(s, g->inputs[0])];
+    if (op == OP_ALL_REDUCE && !s->old[root]) s->old[root] = s->old[block_root(s->b, g->inputs[0])];
   }
 }
 
@@ -208,7 +203,7 @@ void block_order_together(const PlanBlock *b, uint32_t *order) {
                 .assign = ARENA_ARRAY(b->arena, uint32_t, b->program->vars.len)};
   for (uint32_t p = 0; p < b->norder; p++)
     if (group_op(b, order[p]) == OP_ASSIGN)
-      s.written[root_of(&s, group_at(&s, p)->inputs[0])] = variable(&s, p) + 1;
+      s.written[block_root(b, group_at(&s, p)->inputs[0])] = variable(&s, p) + 1;
   for (uint32_t p = 0, end; p < b->norder; p = end) {
     const uint32_t part = block_part(b, order[p]);
     for (end = p + 1; end < b->norder && block_part(b, order[end]) == part;) end++;
