@@ -119,7 +119,10 @@ static bool is_loaded(const Kernel *k, uint32_t buf) {
   return false;
 }
 
-uint32_t cuda_kept_vectors(const CudaText *t) {
+/* Where rows are reduced and their elements added up over the rows too (gradients of norms), and a
+ * row has at most so many vectors per thread, the sums of a chunk stay in registers; 0 = they do
+ * not in this kernel. abi_cuda_launch gives a thread of a warp 8 at most. */
+static uint32_t kept_vectors(const CudaText *t) {
   enum { REGISTERS = 96, VECTORS = 8, INSTRS = 40 /* that are written out for every vector */ };
   const Kernel *k = t->k;
   uint32_t sums = 0;
@@ -159,7 +162,7 @@ void cuda_find_forms(CudaText *t) {
                  : t->width > 1 && is_plain(k, t->vec, uniform, in) ? CUDA_FORM_ARRAY
                                                                     : CUDA_FORM_ELEMENT;
   }
-  t->kept = cuda_kept_vectors(t);
+  t->kept = kept_vectors(t);
 }
 
 const char *cuda_even_rows(const CudaText *t) {

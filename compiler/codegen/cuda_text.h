@@ -24,8 +24,9 @@ typedef struct CudaText {
   int depth;
   uint32_t vec, width; /* the VEC dim or KERNEL_MAX_DIMS; W */
   bool columns;        /* a thread goes down its columns: see cuda_is_columns */
-  uint32_t kept;       /* see cuda_kept_vectors */
-  bool keeping;        /* the text is that of rows short enough for it */
+  uint32_t
+      kept; /* vectors of a row, per thread, whose sums stay in registers; 0 = none: cuda_shape.c */
+  bool keeping;     /* the text is that of rows short enough for it */
   const char *each; /* elements of a thread at once as the text has it: W, or a variable that is 1
                        where rows do not begin at multiples of W */
   uint8_t *form;    /* per instruction: CudaForm, in LOOP blocks and with lanes */
@@ -44,11 +45,6 @@ void cuda_find_syncs(CudaText *t);
 /* Rows are reduced and nothing else: no value per row. Then a thread takes W columns for itself,
  * goes down the rows of the chunk, and keeps in registers what it adds up. */
 bool cuda_is_columns(const Kernel *k);
-
-/* Where rows are reduced and their elements added up over the rows too (gradients of norms), and a
- * row has at most so many vectors per thread, the sums of a chunk stay in registers; 0 = they do
- * not in this kernel. abi_cuda_launch gives a thread of a warp 8 at most. */
-uint32_t cuda_kept_vectors(const CudaText *t);
 
 /* Whether all rows begin at multiples of W: the condition as text; NULL when there are no rows but
  * one. */
@@ -94,7 +90,7 @@ void cuda_blocks(CudaText *t, const char *lo, const char *hi);
 /* What is added up over the rows of a chunk, before them and behind them. */
 void cuda_begin_sums(CudaText *t, const char *extent);
 void cuda_end_sums(CudaText *t);
-/* `kept`: are rows short enough for cuda_kept_vectors; `own`: vectors of a row that are this
+/* `kept`: are rows short enough for that many; `own`: vectors of a row that are this
  * thread's.
  */
 void cuda_count_kept(CudaText *t, const char *extent);

@@ -174,8 +174,8 @@ const FuseTarget fuse_target_cpu = {.vec_block = 16384,
                                     .spills = true,
                                     .wide_columns = true};
 /* A block of 256 threads takes two or more 16-byte words each; a reduction over rows keeps hundreds
- * of blocks busy. Beside 5 TB/s an exponential costs what two bytes do, beside a core's share of
- * its memory what six do. */
+ * of blocks busy. Arithmetic is taken to cost a third of what it does on a core beside its share of
+ * the memory; the price is an estimate from rated numbers of chips (about 5 TB/s). */
 const FuseTarget fuse_target_cuda = {
     .vec_block = 4096, .chunk_bytes = 64 << 10, .chunks_most = 512, .arithmetic = 1.0 / 3};
 

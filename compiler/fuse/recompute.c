@@ -89,8 +89,9 @@ static bool reads(const KGroup *k, ValueId v) {
 }
 
 /* Groups that would compute a value again. */
+enum { MOST_USERS = 4 };
 typedef struct Users {
-  uint32_t group[4], count;
+  uint32_t group[MOST_USERS], count; /* count: MOST_USERS + 1 = more */
 } Users;
 
 static bool worth_recomputing(Fuser *f, ValueId v, uint32_t home, const Users *by) {
@@ -123,13 +124,13 @@ void fuse_recompute(Fuser *f) {
     if (!fuse_in_kernel(f, id)) continue;
     const Node *n = graph_node(f->g, id);
     ValueId v = n->first_result;
-    uint32_t home = fuse_find(f, f->group[id]), most = sizeof((Users *)0)->group / sizeof(uint32_t);
+    uint32_t home = fuse_find(f, f->group[id]);
     Users by;
-    by.count = user_groups(f, v, home, by.group, most);
+    by.count = user_groups(f, v, home, by.group, MOST_USERS);
     bool leaves = by.count > 0;
     if (f->root[v].value != v) continue; /* a copy for others than kernels */
     bool can = f->options->enabled && leaves && !f->needed[v] && !fuse_is_reduction(n->op);
-    f->recompute[v] = can && by.count <= most && worth_recomputing(f, v, home, &by);
+    f->recompute[v] = can && by.count <= MOST_USERS && worth_recomputing(f, v, home, &by);
     f->stored[v] = f->needed[v] || (leaves && !f->recompute[v]);
   }
 }

@@ -206,6 +206,7 @@ static int has_part(const CudaDevice *d, uint32_t first, uint32_t count) {
     if (!d->base.skip[i]) return 1;
   return 0;
 }
+
 /* The first action of a stretch that waits for peers, to be watched for all that do. */
 static int meeting(const CudaDevice *d, uint32_t first, uint32_t count, uint32_t *action) {
   for (*action = first; *action < first + count; ++*action)
