@@ -87,11 +87,9 @@ static const struct {
 START_TEST(equal_one_rank) {
   double want[STEPS], got[STEPS];
   const int n = target_steps(STEPS);
-  char options[256];
-  char all[128];
+  char options[256], all[128];
   snprintf(all, sizeof all, "%s %s %s", training_widened(), small(), crossings[_i].base);
-  snprintf(options, sizeof options, "%s", all);
-  ck_assert_int_eq(losses_of(options, "", want), n);
+  ck_assert_int_eq(losses_of(all, "", want), n);
   for (int i = 0; crossings[_i].options[i]; i++) {
     snprintf(options, sizeof options, "%s %s", all, crossings[_i].options[i]);
     ck_assert_int_eq(losses_of(options, "", got), n);

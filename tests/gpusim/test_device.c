@@ -293,8 +293,10 @@ static void trace_calls(const char *program, int steps) {
 
 /* How many of them are of this entry. */
 static int calls(int steps, const char *entry) {
-  work_run(out, sizeof out, "grep -c '^[0-9]* %s' calls.%d", entry, steps);
-  return atoi(out);
+  char pattern[128], name[32];
+  snprintf(pattern, sizeof pattern, "^[0-9]* %s", entry);
+  snprintf(name, sizeof name, "calls.%d", steps);
+  return work_count(pattern, name);
 }
 
 /* Between the sixth step and the fifth; all is warm by then. */

@@ -121,8 +121,10 @@ END_TEST
 
 /* How many calls of an entry a run of so many steps makes, on all ranks. */
 static int calls(int steps, const char *entry) {
-  work_run(out, sizeof out, "grep -c '^[0-9]* %s' calls.%d", entry, steps);
-  return atoi(out);
+  char pattern[128], name[32];
+  snprintf(pattern, sizeof pattern, "^[0-9]* %s", entry);
+  snprintf(name, sizeof name, "calls.%d", steps);
+  return work_count(pattern, name);
 }
 
 static int calls_of_step(const char *entry) {

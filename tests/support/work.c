@@ -114,3 +114,9 @@ int work_run(char *out, size_t size, const char *format, ...) {
   if (target_complains()) ck_abort_msg("%s\n%s", command, out);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
+
+int work_count(const char *pattern, const char *name) {
+  char text[64];
+  work_run(text, sizeof text, "grep -c '%s' %s", pattern, name);
+  return atoi(text);
+}

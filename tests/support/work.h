@@ -26,6 +26,9 @@ void work_write(const char *name, const char *text);
 /* A new NumPy file in the folder, its header written: descr "<i8", shape "(60, 8)". */
 FILE *work_npy(const char *name, const char *descr, const char *shape);
 
+/* How many lines of a file of the folder match a pattern of grep. */
+int work_count(const char *pattern, const char *name);
+
 /* Runs a shell command in the folder. What it prints, errors too, goes to `out` (cut off at
  * `size`); the result is its exit code, 128 + n for signal n. Also for use outside of tests. What
  * simulated GPUs report fails the test. */
