@@ -12,7 +12,6 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -200,7 +200,7 @@ int main(int argc, char **argv) {
   try_graph(&n);
   settle(&n, n.part, n.nccl.finalize(n.part), "end a communicator");
   ncclResult_t result = n.nccl.destroy(n.part);
-  if (result == ncclSuccess) result = n.nccl.abort(n.world);
+  if (result == ncclSuccess || result == ncclInProgress) result = n.nccl.abort(n.world);
   if (result != ncclSuccess && result != ncclInProgress) failed(&n, result, "end");
   gpu_check(&n.gpu, n.gpu.cu.memory_free(n.from), "free memory");
   gpu_check(&n.gpu, n.gpu.cu.memory_free(n.to), "free memory");
