@@ -10,7 +10,7 @@
 #include "gpusim/sim_memory.h"
 
 /* A peer that is waited for so long runs what its host left in queues; and looks dead. */
-static const double LONG = 0.05;
+static const double LONG = 0.003;
 
 typedef struct CommOp {
   SimOp op;
@@ -371,7 +371,10 @@ static SimPoll blocked(CommOp *o) {
   if (!comm->blocked_since) comm->blocked_since = comm->wanted_at = now;
   if (now - comm->wanted_at > LONG) {
     comm->wanted_at = now;
+    const Comm *all = comm;
+    while (all->parent) all = all->parent;
     comm->wire.shared->wants++;
+    wire_ring(&all->wire);
   }
   if (now - comm->blocked_since < sim_process()->deadline) return SIM_BLOCKED;
   char ranks[4096];

@@ -102,9 +102,17 @@ unsigned char *wire_holes(unsigned char *chunk) {
   return chunk + WIRE_CHUNK;
 }
 
+static void change(uint32_t *word) {
+  __atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
+  syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
 void wire_bump(const Wire *wire) {
-  __atomic_add_fetch(&wire->shared->activity, 1, __ATOMIC_SEQ_CST);
-  syscall(SYS_futex, &wire->shared->activity, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+  change(&wire->shared->activity);
+}
+
+void wire_ring(const Wire *wire) {
+  change(&wire->shared->bell);
 }
 
 bool wire_dead(const Wire *wire, int rank) {

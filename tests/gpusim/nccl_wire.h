@@ -1,5 +1,5 @@
-/* The memory that the ranks of one simulated communicator share: a file in TMPDIR, mapped by all,
- * unlinked as soon as the last of them has it. See nccl_wire.c.
+/* The memory that the ranks of one simulated communicator share: a file, mapped by all, unlinked as
+ * soon as the last of them has it. See nccl_wire.c.
  *
  * Collectives go in rounds. In a round every rank leaves a chunk of what it contributes in its slot
  * and counts it in `posted`; once all have, each takes what it needs and counts that in `taken`.
@@ -66,8 +66,9 @@ typedef struct WireShared {
   uint32_t magic, nranks;
   _Atomic uint32_t attached;
   uint32_t activity; /* a futex: changes when anything does */
-  _Atomic uint32_t
-      wants; /* counts how often a rank has waited long: peers are to run their queues */
+  /* counts how often a rank has waited long: peers are to run their queues */
+  _Atomic uint32_t wants;
+  uint32_t bell; /* a futex: changes when one of this or of a part of it does */
   _Atomic uint32_t failed;
   char failure[512];
   WireRank rank[WIRE_RANKS];
@@ -96,6 +97,8 @@ unsigned char *wire_holes(unsigned char *chunk);
 
 /* Something changed: whoever waits looks again. */
 void wire_bump(const Wire *wire);
+/* Peers are to look at `wants`. */
+void wire_ring(const Wire *wire);
 /* The rank's process is gone without having left. */
 bool wire_dead(const Wire *wire, int rank);
 /* The first failure of the communicator; false when there was one already. */

@@ -151,6 +151,7 @@ typedef struct SimProcess {
   uint32_t *awaited, seen;
   uint64_t progress; /* operations that ran */
   int waiting;       /* threads in sim_wait */
+  uint64_t calls;    /* that were entered */
 } SimProcess;
 
 /* The one state that there is, as the libraries stood in for have it; set up on first use. */

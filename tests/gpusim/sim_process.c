@@ -119,6 +119,7 @@ void sim_trace(const char *format, ...) {
 
 void sim_enter(const char *call, const char *format, ...) {
   pthread_mutex_lock(&sim_process()->lock);
+  process.calls++;
   va_list ap;
   va_start(ap, format);
   trace(call, format, ap);

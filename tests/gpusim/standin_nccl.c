@@ -7,10 +7,12 @@
  * at least twice, says ncclSuccess, and only then is the operation in its stream. Two ranks on one
  * device are refused. Only a poll or a blocked operation sees that a peer died. */
 #include <limits.h>
+#include <linux/futex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -60,20 +62,57 @@ static ncclResult_t refuse(ncclResult_t error, const char *text) {
 /* --- peers that wait for this process ----------------------------------------------------------
  */
 
+static bool is_wanted(const Comm *c) {
+  return c->wire.shared && c->wire.fd >= 0 && c->wire.wanted != c->wire.shared->wants;
+}
+
+static bool any_wanted(void) {
+  for (const Comm *c = comms.all; c; c = c->next)
+    if (is_wanted(c)) return true;
+  return false;
+}
+
+static void run_wanted(void) {
+  for (Comm *c = comms.all; c; c = c->next) {
+    if (!is_wanted(c)) continue;
+    c->wire.wanted = c->wire.shared->wants;
+    if (!c->device->sticky) sim_try(c->mark);
+  }
+}
+
+/* The word that a peer changes when it wants something: of the communicator of all. */
+static uint32_t *bell(void) {
+  for (const Comm *c = comms.all; c; c = c->next)
+    if (!c->parent && c->wire.shared) return &c->wire.shared->bell;
+  return NULL;
+}
+
 /* A rank whose host is busy elsewhere still owes its peers what it enqueued: devices work without
- * their hosts. Runs what a peer has waited for for long, unless a thread here is at it. */
+ * their hosts. Runs what a peer has waited for for long, unless a thread here is at it: waits, or
+ * makes calls one after the other (for some time). */
 static void *serve(void *unused) {
   (void)unused;
+  SimProcess *p = sim_process();
+  const double most = 0.05;
+  double since = 0;
+  uint64_t calls = 0;
   for (;;) {
-    struct timespec time = {0, 10000000};
-    nanosleep(&time, NULL);
-    if (pthread_mutex_trylock(&sim_process()->lock) != 0) continue;
-    for (Comm *c = comms.all; c && !sim_process()->waiting; c = c->next) {
-      if (!c->wire.shared || c->wire.fd < 0 || c->wire.wanted == c->wire.shared->wants) continue;
-      c->wire.wanted = c->wire.shared->wants;
-      if (!c->device->sticky) sim_try(c->mark);
+    pthread_mutex_lock(&p->lock);
+    uint32_t *word = bell(), seen = word ? __atomic_load_n(word, __ATOMIC_SEQ_CST) : 0;
+    bool wanted = !p->waiting && any_wanted();
+    if (!wanted) since = 0;
+    if (wanted && !since) since = sim_seconds();
+    if (wanted && (p->calls == calls || sim_seconds() - since > most)) {
+      run_wanted();
+      wanted = false;
     }
+    calls = p->calls;
     sim_leave();
+    struct timespec time = {0, wanted ? 2000000 : 20000000};
+    if (word && !wanted)
+      syscall(SYS_futex, word, FUTEX_WAIT, seen, &time, NULL, 0);
+    else
+      nanosleep(&time, NULL);
   }
   return NULL;
 }
@@ -208,7 +247,7 @@ ncclResult_t ncclGetVersion(int *version) {
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
   uint64_t bits;
-  const char *folder = getenv("TMPDIR");
+  const char *folder = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : getenv("TMPDIR");
   if (getrandom(&bits, sizeof bits, 0) != sizeof bits) return ncclSystemError;
   memset(id, 0, sizeof *id);
   int n = snprintf(id->internal, sizeof id->internal, "%s/gpusim-nccl-%016llx",
