@@ -30,10 +30,22 @@ static bool moves_along(const KAccess *a, uint32_t dims) {
   return false;
 }
 
+/* Does the access move along all dims of the domain? In one of no elements strides are 0 too. */
+static bool is_whole(const Lower *l, const KAccess *a) {
+  bool whole = true;
+  for (uint32_t d = 0; d < l->k->ndims; d++) {
+    if (l->k->extent[d] == SYM_ZERO) return true;
+    if (l->k->extent[d] != SYM_ONE && a->stride[d] == KINT_ZERO) whole = false;
+  }
+  return whole;
+}
+
 /* Accesses through memory that move by one element along the dim. What varies along none of the
  * inner dims is read and written once per row, what varies along none of the others stays in a
- * cache: these do not count. */
+ * cache: these do not count. Without inner dims a whole tensor counts more than all that is small
+ * beside it, such as values per row. */
 static int unit_accesses(const Lower *l, uint32_t dim) {
+  enum { WHOLE = 1 << 16 };
   uint32_t kept = ((1u << l->k->ndims) - 1) & ~l->k->inner;
   int n = 0;
   for (uint32_t i = 0; i < l->b.instrs.len; i++) {
@@ -42,7 +54,8 @@ static int unit_accesses(const Lower *l, uint32_t dim) {
     bool turned = in->kind == K_LOAD && in->a;
     if (l->k->inner && !turned && !moves_along(&in->access, l->k->inner)) continue;
     if (l->k->inner && kept && !turned && !moves_along(&in->access, kept)) continue;
-    if (in->access.stride[dim] == KINT_ONE) n += in->kind == K_LOAD ? 1 : 2;
+    bool whole = !l->k->inner && is_whole(l, &in->access);
+    if (in->access.stride[dim] == KINT_ONE) n += (in->kind == K_LOAD ? 1 : 2) * (whole ? WHOLE : 1);
   }
   return n;
 }

@@ -175,6 +175,13 @@ static void build_long_sums_sharded(Bench *b) {
   bench_keep(b, bench_reduce(b, OP_SUM, few, DIMS(0, 1), false));
 }
 
+/* A tensor with many values per row: the rows are what memory is read along. */
+static void build_row_values(Bench *b) {
+  ValueId y = bench_var(b, "f32[9, 33]", -2, 2);
+  for (int i = 0; i < 5; i++) y = bench_2(b, OP_ADD, y, bench_var(b, "f32[9, 1]", -2, 2));
+  bench_keep(b, bench_1(b, OP_EXP, y));
+}
+
 static void build_integers(Bench *b) {
   static const char *const types[] = {"i64[5, 30]", "i32[5, 30]", "i16[5, 30]", "i8[5, 30]",
                                       "u8[5, 30]"};
@@ -403,6 +410,7 @@ static const Case cases[] = {
     {"large sums", build_large_sums, &one, 0},
     {"long sums", build_long_sums, &one, 0},
     {"long sums in shards", build_long_sums_sharded, &six, 0},
+    {"values per row", build_row_values, &one, 1},
     {"integers", build_integers, &one, 0},
     {"pointwise", build_pointwise, &one, 0},
     {"bool", build_bool, &one, 0},
@@ -475,6 +483,25 @@ START_TEST(test_written_once) {
 }
 END_TEST
 
+/* Small operands, however many, do not decide what the large ones are read along. */
+START_TEST(test_along_rows) {
+  for (int i = 0; i < NCASES; i++) {
+    if (cases[i].build != build_row_values) continue;
+    uint32_t stores = 0;
+    for (uint32_t g = 0; g < fine[i].p->groups.len; g++) {
+      if (fine[i].p->groups.data[g].kind != GROUP_KERNEL) continue;
+      const Kernel *k = kernels.kernels.data[fine[i].p->groups.data[g].kernel];
+      for (uint32_t j = 0; j < k->ninstrs; j++) {
+        if (k->instrs[j].kind != K_STORE) continue;
+        ck_assert_int_eq(k->instrs[j].access.stride[k->ndims - 1], KINT_ONE);
+        stores++;
+      }
+    }
+    ck_assert_uint_eq(stores, 1);
+  }
+}
+END_TEST
+
 /* What a long dim reduces to is made by several tasks. */
 static int64_t most_tasks(const BenchRun *runs) {
   const FusedProgram *p = NULL;
@@ -530,6 +557,7 @@ int main(void) {
   tcase_set_timeout(t, 60);
   tcase_add_loop_test(t, test_fine, 0, NCASES);
   tcase_add_test(t, test_written_once);
+  tcase_add_test(t, test_along_rows);
   if (!ONLY_FINE) {
     tcase_add_loop_test(t, test_fused, 0, NCASES);
     tcase_add_loop_test(t, test_plain, 0, NCASES);
