@@ -10,8 +10,9 @@
  * computed by every thread of the group and stored by the first; threads of the group share the
  * vector dim of LOOP code, W elements each, in words of 16 bytes where the addresses allow it. A
  * REDUCE is completed with shuffles and, across warps, through shared memory. With lanes a thread
- * has an element of the strip for itself. What a row adds to an ACCUM is added by the thread that
- * owns the column: in registers where a thread owns few, else in memory. */
+ * has an element of the strip for itself. Maps that turn the innermost dim go through tiles in
+ * shared memory, a block of threads per tile (cuda_tile.c). What a row adds to an ACCUM is added by
+ * the thread that owns the column: in registers where a thread owns few, else in memory. */
 #ifndef DTM_CODEGEN_CUDA_H
 #define DTM_CODEGEN_CUDA_H
 

@@ -50,8 +50,7 @@ static const char *condition(const CudaText *t, const char *guard, KRef pred) {
 
 static void emit_store(CudaText *t, uint32_t i, const char *guard) {
   const KInstr *in = instr(t, i);
-  cuda_statement(t, i, "%s%s[%s] = %s;", condition(t, guard, in->b), t->buf[in->access.buf],
-                 cuda_address(t, &in->access),
+  cuda_statement(t, i, "%s%s = %s;", condition(t, guard, in->b), cuda_place(t, i),
                  cuda_stored(t, storage_of(t, i), cuda_operand(t, in->a)));
 }
 
@@ -85,8 +84,7 @@ static void emit_accum(CudaText *t, uint32_t i, const char *guard) {
   cuda_statement(t, i, "%s%s = %s;", condition(t, guard, 0), place, cuda_stored(t, storage, sum));
 }
 
-/* One element; `guard` says whether it is there, `stores` whether this thread is to store it. */
-static void emit_instr(CudaText *t, uint32_t i, const char *guard, const char *stores) {
+void cuda_instr(CudaText *t, uint32_t i, const char *guard, const char *stores) {
   const KInstr *in = instr(t, i);
   switch ((KKind)in->kind) {
   case K_NONE:
@@ -177,7 +175,7 @@ static void compute_elements(CudaText *t, const KBlock *block, const char *guard
     const KInstr *in = instr(t, i);
     if (t->form[i] == CUDA_FORM_UNIFORM || (is_array(t, i) && in->kind == K_LOAD)) continue;
     if (!is_array(t, i) || (in->kind == K_ACCUM && sum_register(t, i))) {
-      emit_instr(t, i, guard, guard);
+      cuda_instr(t, i, guard, guard);
       continue;
     }
     const char *value = cuda_operand(t, in->a);
@@ -190,7 +188,7 @@ static void compute_elements(CudaText *t, const KBlock *block, const char *guard
 
 static void emit_uniform(CudaText *t, const KBlock *block) {
   for (uint32_t i = block->first; i < block->first + block->count; i++)
-    if (t->form[i] == CUDA_FORM_UNIFORM) emit_instr(t, i, NULL, NULL);
+    if (t->form[i] == CUDA_FORM_UNIFORM) cuda_instr(t, i, NULL, NULL);
 }
 
 /* for the elements of this thread in [lo, hi), `each` of them at a time */
@@ -353,7 +351,7 @@ static void emit_scalar_block(CudaText *t, const KBlock *block) {
   if (t->block) t->index[t->vec] = t->block;
   for (uint32_t i = block->first; i < block->first + block->count; i++) {
     if (i > block->first) meet(t, i);
-    emit_instr(t, i, NULL, "lane == 0");
+    cuda_instr(t, i, NULL, "lane == 0");
   }
   if (t->block) t->index[t->vec] = NULL;
 }
@@ -369,7 +367,7 @@ static void emit_lanes_block(CudaText *t, const KBlock *block) {
   }
   for (uint32_t i = block->first; i < block->first + block->count; i++) {
     bool reduce = instr(t, i)->kind == K_REDUCE; /* of a lane that is not there nobody reads it */
-    emit_instr(t, i, reduce ? NULL : "live", "live");
+    cuda_instr(t, i, reduce ? NULL : "live", "live");
   }
   close_inner(t, inner);
   t->index[t->vec] = NULL;

@@ -58,6 +58,16 @@ const char *cuda_storage(DType storage) {
   return cuda_type(storage);
 }
 
+/* "i0", "tile3": what the text of a kernel counts. */
+static bool is_counted(const char *name) {
+  static const char *const words[] = {"n", "i", "v", "p", "b", "first", "tile", "held"};
+  size_t letters = strcspn(name, "0123456789"), n = strlen(name);
+  if (letters == n || letters + strspn(name + letters, "0123456789") < n) return false;
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (strlen(words[i]) == letters && strncmp(words[i], name, letters) == 0) return true;
+  return false;
+}
+
 /* Words that mean something in CUDA C, or in the text of a kernel. */
 static bool is_taken(const char *name) {
   static const char *const words[] = {
@@ -76,12 +86,11 @@ static bool is_taken(const char *name) {
       "blocks_",  "call",     "calls",    "each",      "j",        "last",      "piece",
       "ncalls",   "blockIdx", "gridDim",  "threadIdx", "blockDim", "warpSize",  "int8_t",
       "int16_t",  "int32_t",  "int64_t",  "uint8_t",   "uint16_t", "uint32_t",  "uint64_t",
-      "size_t",   "e",        "half",     "log",       "exp"};
+      "size_t",   "e",        "half",     "log",       "exp",      "kept",      "own",
+      "part",     "down",     "along"};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
     if (strcmp(words[i], name) == 0) return true;
-  bool numbered = name[0] && strchr("nivpb", name[0]) && name[1];
-  for (const char *p = name + 1; numbered && *p; p++) numbered = isdigit((unsigned char)*p);
-  return numbered || strncmp(name, "dtm_", 4) == 0 || strncmp(name, "__", 2) == 0;
+  return is_counted(name) || strncmp(name, "dtm_", 4) == 0 || strncmp(name, "__", 2) == 0;
 }
 
 /* Letters, digits and underscores of a name of the source. */

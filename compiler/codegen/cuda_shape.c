@@ -163,6 +163,7 @@ void cuda_find_forms(CudaText *t) {
                                                                     : CUDA_FORM_ELEMENT;
   }
   t->kept = kept_vectors(t);
+  cuda_find_tiles(t);
 }
 
 const char *cuda_even_rows(const CudaText *t) {
@@ -195,6 +196,8 @@ AbiCudaFunction cuda_function(const Kernel *k) {
                        .vec = t.vec < k->ndims ? k->dims[t.vec].extent : ABI_CUDA_INT_ONE,
                        .width = t.width,
                        .vec_block = k->vec_block,
+                       .across = t.side ? k->dims[t.across].extent : ABI_CUDA_INT_ONE,
+                       .side = t.side,
                        .flags =
                            (k->lanes ? ABI_CUDA_LANES : 0) | (t.columns ? ABI_CUDA_COLUMNS : 0)};
   arena_free(&arena);

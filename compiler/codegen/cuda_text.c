@@ -246,6 +246,7 @@ static void put_task(CudaText *t) {
 /* The tasks of a block, the numbers of it and of all in `block`, `blocks`. */
 static void put_tasks(CudaText *t, const char *block, const char *blocks) {
   t->depth = 1;
+  if (t->side) cuda_tiles(t, block, blocks);
   cuda_line(t, "const int32_t lane = (int32_t)threadIdx.x & (group - 1);");
   const char *even = t->width > 1 && !t->columns ? cuda_even_rows(t) : NULL;
   t->each = even ? "each" : arena_printf(t->arena, "%u", t->width);

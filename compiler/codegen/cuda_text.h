@@ -22,8 +22,12 @@ typedef struct CudaText {
   const Sources *sources; /* NULL: bare */
   StrBuf *out;
   int depth;
-  uint32_t vec, width; /* the VEC dim or KERNEL_MAX_DIMS; W */
-  bool columns;        /* a thread goes down its columns: see cuda_is_columns */
+  uint32_t vec, width;   /* the VEC dim or KERNEL_MAX_DIMS; W */
+  bool columns;          /* a thread goes down its columns: see cuda_is_columns */
+  uint32_t across, side; /* cuda_tile.c: the dim that runs across the vector dim, elements of it in
+                            a tile; 0 = no tiles */
+  bool *tiled;           /* per instruction: it goes through a tile */
+  bool tiling;           /* the text is that of tiles */
   uint32_t
       kept; /* vectors of a row, per thread, whose sums stay in registers; 0 = none: cuda_shape.c */
   bool keeping;     /* the text is that of rows short enough for it */
@@ -49,6 +53,13 @@ bool cuda_is_columns(const Kernel *k);
 /* Whether all rows begin at multiples of W: the condition as text; NULL when there are no rows but
  * one. */
 const char *cuda_even_rows(const CudaText *t);
+
+/* --- cuda_tile.c ---- */
+void cuda_find_tiles(CudaText *t);
+/* The loop over tiles, for launches that take them. */
+void cuda_tiles(CudaText *t, const char *block, const char *blocks);
+/* Where instruction i finds its element in a tile; NULL: in memory. */
+const char *cuda_tile_place(const CudaText *t, uint32_t i);
 
 /* --- cuda_name.c ---- */
 const char *cuda_type(DType compute);    /* "float" */
@@ -83,8 +94,13 @@ const char *cuda_functor(ReduceOp op);
 /* A number as it is stored in a buffer of this type. */
 const char *cuda_stored(const CudaText *t, DType storage, const char *value);
 const char *cuda_loaded(const CudaText *t, DType storage, const char *place);
+/* The element that a load or store moves: "x[i0 * n1 + i1]". */
+const char *cuda_place(const CudaText *t, uint32_t i);
 
 /* --- cuda_block.c ---- */
+/* One element of instruction i; `guard` says whether it is there, `stores` whether this thread is
+ * to store it (NULL: yes). */
+void cuda_instr(CudaText *t, uint32_t i, const char *guard, const char *stores);
 /* All blocks in order, the vector dim from `lo` to `hi`. */
 void cuda_blocks(CudaText *t, const char *lo, const char *hi);
 /* What is added up over the rows of a chunk, before them and behind them. */

@@ -181,14 +181,20 @@ static const char *zero(DType type) {
   return type == DT_BOOL ? "false" : type == DT_F64 ? "0.0" : dtype_is_float(type) ? "0.0f" : "0";
 }
 
-static const char *load(const CudaText *t, const KInstr *in, const char *guard) {
-  DType storage = (DType)t->k->bufs[in->access.buf].dtype;
-  const char *at = cuda_address(t, &in->access);
-  if (in->a)
+const char *cuda_place(const CudaText *t, uint32_t i) {
+  const KInstr *in = &t->k->instrs[i];
+  const char *tile = cuda_tile_place(t, i), *at = cuda_address(t, &in->access);
+  if (tile) return tile;
+  if (in->kind == K_LOAD && in->a)
     at = strcmp(at, "0") == 0 ? cuda_operand(t, in->a)
                               : arena_printf(t->arena, "%s + %s", at, cuda_operand(t, in->a));
-  const char *place = arena_printf(t->arena, "%s[%s]", t->buf[in->access.buf], at);
-  const char *value = cuda_loaded(t, storage, place);
+  return arena_printf(t->arena, "%s[%s]", t->buf[in->access.buf], at);
+}
+
+static const char *load(const CudaText *t, uint32_t i, const char *guard) {
+  const KInstr *in = &t->k->instrs[i];
+  DType storage = (DType)t->k->bufs[in->access.buf].dtype;
+  const char *value = cuda_loaded(t, storage, cuda_place(t, i));
   const char *pred = in->b ? cuda_operand(t, in->b) : NULL;
   if (guard && pred) guard = arena_printf(t->arena, "%s && %s", guard, pred);
   if (!guard) guard = pred;
@@ -210,7 +216,7 @@ const char *cuda_value(const CudaText *t, uint32_t i, const char *guard) {
   case K_INDEX:
     return cuda_address(t, &in->access);
   case K_LOAD:
-    return load(t, in, guard);
+    return load(t, i, guard);
   case K_POINT:
     return point(t, in);
   case K_CAST:

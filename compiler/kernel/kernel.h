@@ -36,7 +36,7 @@
  *
  * Without ROW dims a task is one grid point; with `vec_block` it is one grid point and one block of
  * that many elements of the vector dim, and the blocks vary slowest: transposing copies then stay
- * within a cache.
+ * within a cache. (GPUs take tiles instead: codegen/cuda_tile.c.)
  *
  * Results never depend on how [0, tasks) is split between calls: chunks are part of the kernel's
  * integers, and vectors have a fixed number of lanes (kernel_lanes).

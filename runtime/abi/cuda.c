@@ -14,7 +14,8 @@ static const char *check_records(const AbiCuda *c) {
     const AbiCudaFunction *f = &c->functions[i];
     if (f->name >= h->string_bytes || f->entry >= h->string_bytes || f->module >= h->nmodules)
       return "a function is out of range";
-    if (f->kind == ABI_CUDA_GENERATED && f->vec >= (int64_t)f->nints)
+    if (f->kind == ABI_CUDA_GENERATED &&
+        (f->vec >= (int64_t)f->nints || f->across >= (int64_t)f->nints))
       return "a kernel has no such integer";
     if (f->kind == ABI_CUDA_GENERATED && !f->width) return "a kernel has no width";
   }
@@ -89,12 +90,23 @@ static int32_t group_of(const AbiCudaFunction *f, int64_t n) {
   return group;
 }
 
+/* Tiles in place of `tasks`; 0 where extents are so small that threads of one block read all of a
+ * word of memory, one after the other, without them. */
+static int64_t tiles_of(const AbiCudaFunction *f, const int64_t *ints, int64_t tasks) {
+  enum { FEW = 8 };
+  if (!f->side || int_of(ints, f->vec) <= FEW || int_of(ints, f->across) <= FEW) return 0;
+  int64_t across = int_of(ints, f->across);
+  return tasks / across * pieces(across, f->side);
+}
+
 AbiCudaLaunch abi_cuda_launch(const AbiCudaFunction *f, const int64_t *ints, int64_t tasks) {
   enum { MAX_GRID = 1 << 15 }; /* kernels go on from there in steps of the grid */
   int64_t n = int_of(ints, f->vec);
   if (tasks <= 0) return (AbiCudaLaunch){0, 1, 0};
+  int64_t tiles = tiles_of(f, ints, tasks);
   if (f->vec_block && n > f->vec_block) n = f->vec_block;
-  int32_t group = group_of(f, n);
+  int32_t group = tiles ? ABI_CUDA_BLOCK : group_of(f, n);
+  if (tiles) tasks = tiles;
   if (f->flags & ABI_CUDA_COLUMNS) tasks *= pieces(n, (int64_t)group * f->width);
   int64_t grid = pieces(tasks, ABI_CUDA_BLOCK / group);
   return (AbiCudaLaunch){(uint32_t)(grid < MAX_GRID ? grid : MAX_GRID), group, tasks};

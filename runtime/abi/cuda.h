@@ -16,6 +16,9 @@
  *
  * `group` threads of a block of ABI_CUDA_BLOCK share a task; abi_cuda_launch says how many. Results
  * depend on sizes only, never on the grid.
+ *
+ * Where memory is read or written across the vector dim, a task may be a tile instead, of vec_block
+ * by `side` elements, whose threads are a whole block.
  */
 #ifndef DTM_RT_ABI_CUDA_H
 #define DTM_RT_ABI_CUDA_H
@@ -25,7 +28,7 @@
 
 #include "runtime/abi/image.h"
 
-enum { ABI_CUDA_VERSION = 2, ABI_CUDA_BLOCK = 256, ABI_CUDA_ALIGN = 64 };
+enum { ABI_CUDA_VERSION = 3, ABI_CUDA_BLOCK = 256, ABI_CUDA_ALIGN = 64 };
 #define ABI_CUDA_MAGIC 0x616475634d54440aull
 
 typedef enum AbiCudaKind { ABI_CUDA_GENERATED = 1, ABI_CUDA_LIBRARY } AbiCudaKind;
@@ -60,6 +63,8 @@ typedef struct AbiCudaFunction {
   int32_t vec;              /* which int is the extent of the vector dim */
   uint32_t width;           /* elements a thread takes at once */
   uint32_t vec_block;       /* elements of the vector dim in one task; 0 = all */
+  int32_t across;           /* which int is the extent of the other dim of tiles */
+  uint32_t side;            /* elements of it in a tile; 0 = there are no tiles */
   uint32_t flags;
 } AbiCudaFunction;
 

@@ -337,6 +337,17 @@ static const Case cases[] = {
                "infer {\n  print(m())\n  print(m.x)\n}\n",
      .steps = 1},
 
+    {.name = "the innermost dim changes its place",
+     .meshes = {"r=1", "r=2", "r=3"},
+     .source = "mesh world(r = 1)\n"
+               "module Net() {\n  param w: f32[37@r, 70] = normal()\n"
+               "  param u: f32[70, 37@r] = normal()\n"
+               "  forward() {\n    let v = w.transpose(0, 1) * 2.0 + u\n"
+               "    return full(sum(square(v)))\n  }\n}\n"
+               "train {\n  model m = Net()\n  loss m()\n" MINUS_GRADIENT "}\n"
+               "infer {\n  print(m())\n  print(m.w.transpose(0, 1))\n  print(m.u)\n}\n",
+     .steps = 1},
+
     /* --- random numbers --- */
     {.name = "a dropout mask is the same under every layout",
      .meshes = {"a=1,b=1,c=1", "a=1,b=1,c=2", "a=2,b=1,c=1", "a=1,b=2,c=1", "a=2,b=2,c=1",

@@ -149,6 +149,27 @@ START_TEST(test_launch) {
 }
 END_TEST
 
+/* Three matrices of m by n, in pieces of 32 of n. */
+START_TEST(test_launch_tiles) {
+  static const struct {
+    int64_t n, m;
+    int32_t group;
+    uint32_t grid;
+    int64_t tasks;
+  } want[] = {{64, 64, 256, 6, 6},   {65, 65, 256, 18, 18},
+              {9, 9, 256, 3, 3},     {8, 640, 8, 60, 1920},
+              {640, 8, 32, 60, 480}, {1 << 16, 1 << 16, 256, 1 << 15, 3 << 21}};
+  for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+    const AbiCudaFunction f = {
+        .nints = 2, .vec = 0, .across = 1, .side = 64, .width = 1, .vec_block = 32};
+    int64_t tasks = 3 * want[i].m * ((want[i].n + 31) / 32);
+    AbiCudaLaunch l = abi_cuda_launch(&f, (const int64_t[]){want[i].n, want[i].m}, tasks);
+    ck_assert_msg(l.group == want[i].group && l.grid == want[i].grid && l.tasks == want[i].tasks,
+                  "row %zu: group %d, grid %u, tasks %lld", i, l.group, l.grid, (long long)l.tasks);
+  }
+}
+END_TEST
+
 START_TEST(test_target) {
   Arena arena;
   CudaTarget t;
@@ -174,6 +195,7 @@ int main(void) {
   tcase_add_test(t, test_damaged);
   tcase_add_test(t, test_chips);
   tcase_add_test(t, test_launch);
+  tcase_add_test(t, test_launch_tiles);
   tcase_add_test(t, test_target);
   suite_add_tcase(suite, t);
   return suite_run(suite);

@@ -255,6 +255,39 @@ static void build_movement(Bench *b) {
   bench_keep(b, bench_1(b, OP_LOG, r));
 }
 
+static ValueId turned(Bench *b, ValueId x, const int64_t *dims, uint32_t n) {
+  return bench_op(b, OP_PERMUTE, &x, 1, ATTRS(ATTR_INTS(DIMS, dims, n)));
+}
+
+/* The innermost dim becomes another: on a GPU by way of tiles, where both are long enough. */
+static void build_turned(Bench *b) {
+  static const char *const types[] = {"f32[33, 65]", "f32[64, 32]",   "f32[1, 40]",  "f32[9, 8]",
+                                      "f32[0, 40]",  "bf16[70, 131]", "u8[40, 140]", "f64[12, 33]"};
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    bench_keep(b, turned(b, bench_var(b, types[i], 0, 9), DIMS(1, 0)));
+  /* dims around and between; operands that are turned and that are not, of several types */
+  ValueId x = bench_var(b, "f32[2, 40, 35]", -2, 2), h = bench_var(b, "bf16[2, 40, 35]", -2, 2);
+  ValueId c = bench_var(b, "f32[35, 1]", -2, 2), u = bench_var(b, "f32[35, 40]", -2, 2);
+  bench_keep(b, turned(b, x, DIMS(2, 0, 1)));
+  bench_keep(b, turned(b, x, DIMS(2, 1, 0)));
+  ValueId wide = bench_op(b, OP_CAST, &h, 1, ATTRS(ATTR_I(DTYPE, DT_F32)));
+  ValueId y = bench_2(b, OP_MUL, turned(b, x, DIMS(0, 2, 1)), bench_1(b, OP_EXP, c));
+  bench_keep(b, bench_2(b, OP_ADD, bench_2(b, OP_SUB, y, turned(b, wide, DIMS(0, 2, 1))), u));
+  /* more than shared memory has room for */
+  ValueId sum =
+      bench_2(b, OP_ADD, bench_var(b, "f64[33, 20]", 0, 1), bench_var(b, "f64[33, 20]", 0, 1));
+  for (int i = 0; i < 3; i++)
+    sum = bench_2(b, OP_ADD, sum, turned(b, bench_var(b, "f64[20, 33]", 0, 1), DIMS(1, 0)));
+  bench_keep(b, sum);
+  /* what is written is turned, and read again as it was; and in both orders */
+  ValueId p = bench_var(b, "f32[45, 70]", -2, 2), q = bench_var(b, "f32[45, 70]", -2, 2);
+  ValueId r = bench_var(b, "f32[45, 70]", -2, 2),
+          z = bench_2(b, OP_MUL, bench_2(b, OP_ADD, p, q), r);
+  bench_keep(b, turned(b, z, DIMS(1, 0)));
+  bench_keep(b, turned(b, bench_1(b, OP_NEG, p), DIMS(1, 0)));
+  bench_keep(b, bench_1(b, OP_EXP, p));
+}
+
 static void build_indexing(Bench *b) {
   ValueId ids = bench_var(b, "i64[4, 6]", 0, 11), w = bench_var(b, "f32[11, 20]", -3, 3);
   ValueId e = bench_2(b, OP_EMBEDDING, ids, w);
@@ -416,6 +449,7 @@ static const Case cases[] = {
     {"bool", build_bool, &one, 0},
     {"casts", build_casts, &one, 0},
     {"movement", build_movement, &one, 0},
+    {"turned", build_turned, &one, 0},
     {"indexing", build_indexing, &one, 0},
     {"factories", build_factories, &one, 0},
     {"adamw", build_adamw, &one, 1},

@@ -407,6 +407,57 @@ START_TEST(test_threads_meet) {
 }
 END_TEST
 
+/* Two dims change places, twice in place: y = 2 x - z, at once x's memory and y's, and w = x + z.
+ */
+static Kernel *across_kernel(void) {
+  KBuilder b;
+  kb_init(&b, &arena);
+  kb_dim(&b, KDIM_GRID, kb_int(&b));
+  kb_dim(&b, KDIM_VEC, kb_int(&b));
+  b.vec_block = KERNEL_TURN_BLOCK;
+  uint32_t x = kb_buf(&b, KBUF_TENSOR, DT_F32, false), y = kb_buf(&b, KBUF_TENSOR, DT_F32, true);
+  uint32_t z = kb_buf(&b, KBUF_TENSOR, DT_F32, false), w = kb_buf(&b, KBUF_TENSOR, DT_F32, true);
+  KAccess across = kb_access(x), along = kb_access(z);
+  across.stride[0] = along.stride[1] = KINT_ONE;
+  across.stride[1] = 0;
+  along.stride[0] = 1;
+  kb_block(&b, true);
+  KRef v = kb_load(&b, across, 0, 0), u = kb_load(&b, along, 0, 0);
+  across.buf = y;
+  along.buf = w;
+  kb_store(&b, across, kb_point(&b, OP_SUB, kb_point(&b, OP_ADD, v, v, 0), u, 0), 0);
+  kb_store(&b, along, kb_point(&b, OP_ADD, v, u, 0), 0);
+  Kernel *k = kb_finish(&b);
+  k->name = "across";
+  return k;
+}
+
+START_TEST(test_across) {
+  enum { MOST = 140 };
+  static const int64_t sizes[] = {1, 8, 9, 31, 32, 33, MOST};
+  enum { SIZES = sizeof sizes / sizeof *sizes };
+  static float x[MOST * MOST], z[MOST * MOST];
+  Kernel *k = across_kernel();
+  Jit jit = jit_load(&arena, &k, 1, "native");
+  for (int s = 0; s < SIZES * SIZES; s++) {
+    int64_t ints[2] = {sizes[s / SIZES], sizes[s % SIZES]}, rows = ints[0], n = ints[1];
+    int64_t tasks = rows * ((n + KERNEL_TURN_BLOCK - 1) / KERNEL_TURN_BLOCK);
+    const size_t all = sizeof *x * (size_t)(rows * n), bytes[] = {all, all, all, all};
+    for (int64_t i = 0; i < rows * n; i++) {
+      x[i] = (float)i;
+      z[i] = (float)(i % 7);
+    }
+    jit_call(&jit, 0, (void *[]){x, x, z, z}, bytes, ints, tasks, 1 + s % 3);
+    for (int64_t i = 0; i < rows; i++)
+      for (int64_t j = 0; j < n; j++) {
+        float was = (float)(j * rows + i), other = (float)((i * n + j) % 7);
+        ck_assert(x[j * rows + i] == 2 * was - other);
+        ck_assert(z[i * n + j] == was + other);
+      }
+  }
+}
+END_TEST
+
 START_TEST(test_bad_level) {
   Kernel *k = chunked_kernel();
   CodegenOptions options = {.march = "pentium"};
@@ -462,6 +513,7 @@ int main(void) {
   tcase_add_test(t, test_f64_rounds_once);
   tcase_add_test(t, test_random_bits);
   tcase_add_test(t, test_threads_meet);
+  tcase_add_test(t, test_across);
   tcase_add_test(t, test_splits_and_levels);
   tcase_add_test(t, test_lanes);
   tcase_add_test(t, test_lanes_verifier);
