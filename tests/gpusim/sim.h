@@ -162,6 +162,8 @@ SimProcess *sim_process(void);
 /* Takes the lock and traces a call ("cuMemFree_v2", then details by format, which may be NULL). */
 void sim_enter(const char *call, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sim_leave(void);
+/* Without hiding device memory from the host, which is at most to ask again. */
+void sim_leave_shown(void);
 /* The device of the thread's current context, or NULL. */
 SimDevice *sim_current(void);
 void sim_set_current(SimDevice *device);

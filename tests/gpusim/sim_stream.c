@@ -124,7 +124,7 @@ bool sim_try_all(void) {
 static void sleep_until_awaited(SimProcess *p) {
   uint32_t *word = p->awaited, seen = p->seen;
   struct timespec time = {0, word ? 4000000 : 500000};
-  pthread_mutex_unlock(&p->lock); /* the host is not back yet: device memory need not be hidden */
+  sim_leave_shown();
   if (word)
     syscall(SYS_futex, word, FUTEX_WAIT, seen, &time, NULL, 0);
   else

@@ -55,6 +55,15 @@ CUresult cuStreamSynchronize(CUstream handle) {
 }
 
 /* The first query of a place in the queue says no; then what it needs runs, as far as it can. */
+/* The end of a query. A host that is told to wait asks again soon, and hiding device memory from it
+ * meanwhile is dear. */
+static CUresult leave_query(const SimDevice *device, SimMark mark) {
+  if (device->sticky) return standin_leave(device->sticky);
+  if (sim_reached(mark)) return standin_leave(CUDA_SUCCESS);
+  sim_leave_shown();
+  return CUDA_ERROR_NOT_READY;
+}
+
 CUresult cuStreamQuery(CUstream handle) {
   CUresult error;
   sim_enter("cuStreamQuery", NULL);
@@ -65,8 +74,7 @@ CUresult cuStreamQuery(CUstream handle) {
   bool again = s->asked == mark.position;
   s->asked = mark.position;
   if (!sim_reached(mark) && again) sim_try(mark);
-  if (s->device->sticky) return standin_leave(s->device->sticky);
-  return standin_leave(sim_reached(mark) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
+  return leave_query(s->device, mark);
 }
 
 CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags) {
@@ -178,8 +186,7 @@ CUresult cuEventQuery(CUevent event) {
   else if (now - e->asked_at > 0.05)
     sim_try(e->mark);
   e->asked = true;
-  if (e->mark.stream->device->sticky) return standin_leave(e->mark.stream->device->sticky);
-  return standin_leave(sim_reached(e->mark) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
+  return leave_query(e->mark.stream->device, e->mark);
 }
 
 CUresult cuEventSynchronize(CUevent event) {
