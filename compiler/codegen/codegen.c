@@ -1,4 +1,5 @@
-/* Loads libdtm_llvm.so on first use and passes through its door. */
+/* Loads libdtm_llvm.so on first use and passes through its door. Programs of a GPU have no kernels
+ * for the processor and need no LLVM. */
 #include "codegen/codegen.h"
 
 #include <dlfcn.h>
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 #include "codegen/llvm_door.h"
+#include "codegen/object.h"
 
 static const char library[] = "libdtm_llvm.so";
 
@@ -30,6 +32,11 @@ static void *open_library(Arena *arena) {
 bool codegen_emit(Arena *arena, Kernel *const *kernels, uint32_t nkernels,
                   const CodegenImage *image, const CodegenOptions *options, CodegenOutput output,
                   CodegenResult *out, const char **error) {
+  bool plain = output == CODEGEN_OBJECT && !nkernels && image && image->cuda_size;
+  if (plain && object_of_image(arena, image, out->piece)) {
+    out->npieces = 1;
+    return true;
+  }
   void *handle = open_library(arena);
   LlvmEmitFn *emit = NULL;
   /* POSIX's way to get a function out of dlsym. */

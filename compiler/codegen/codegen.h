@@ -41,7 +41,8 @@ typedef struct CodegenResult {
  * "+avx2,..." that the code needs), and the image when not NULL. Objects are made by several
  * threads, into pieces that depend on the kernels only: the same input gives the same bytes on any
  * machine. Bytes live in `arena`. On failure returns false with *error (in `arena`): no such CPU,
- * LLVM cannot be loaded. */
+ * LLVM cannot be loaded. An object of code for a GPU and no kernels is made without
+ * LLVM, whatever the options, and needs no features. */
 bool codegen_emit(Arena *arena, Kernel *const *kernels, uint32_t nkernels,
                   const CodegenImage *image, const CodegenOptions *options, CodegenOutput output,
                   CodegenResult *out, const char **error);
