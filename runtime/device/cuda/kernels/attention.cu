@@ -43,6 +43,12 @@ DTM_DEVICE int y_of() {
   return (int)threadIdx.x / SIDE;
 }
 
+/* Whether this warp holds one of the first `rows` rows; where it does not, it has nothing to
+ * compute. With several rows per thread nearly every warp has one, and asking costs registers. */
+template <int N> DTM_DEVICE bool is_busy(int rows) {
+  return N > 1 || (int)threadIdx.x / 32 * (32 / SIDE) < rows;
+}
+
 /* C * 16 columns from `first` of N * 16 rows; zeros where there is none. */
 template <int N, int C>
 DTM_DEVICE void stage(Real to[N * SIDE][N * SIDE + 1], const T *from, int rows, int width,
@@ -71,8 +77,9 @@ DTM_DEVICE void scores(Real sums[N][N], const T *left, int left_rows, const T *r
     stage<N, 1>(r.left, left, left_rows, width, first);
     stage<N, 1>(r.right, right, right_rows, width, first);
     __syncthreads();
+    const int columns = N > 1 ? SIDE : is_busy<N>(left_rows) ? min(SIDE, width - first) : 0;
 #pragma unroll 2
-    for (int c = 0; c < SIDE; c++) {
+    for (int c = 0; c < columns; c++) {
       Real b[N];
 #pragma unroll
       for (int j = 0; j < N; j++) b[j] = r.right[x_of() + j * SIDE][c];
@@ -89,9 +96,10 @@ DTM_DEVICE void scores(Real sums[N][N], const T *left, int left_rows, const T *r
 /* sums[i][c] += weights of row y + 16 i times column first + x + 16 c of `right`. The weights are
  * this thread's scores. */
 template <int N>
-DTM_DEVICE void weigh(Real sums[N][PARTS], const Real weights[N][N], const T *right, int rows,
-                      int width, int first) {
+DTM_DEVICE void weigh(Real sums[N][PARTS], const Real weights[N][N], int left_rows, const T *right,
+                      int right_rows, int width, int first) {
   Room<N> &r = room<N>();
+  const int rows = is_busy<N>(left_rows) ? right_rows : 0;
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < N; i++)
@@ -101,7 +109,7 @@ DTM_DEVICE void weigh(Real sums[N][PARTS], const Real weights[N][N], const T *ri
   for (int c = 0; c < PARTS; c += N) {
     if (first + c * SIDE >= width) break;
     __syncthreads();
-    stage<N, N>(r.right, right, rows, width, first + c * SIDE);
+    stage<N, N>(r.right, right, right_rows, width, first + c * SIDE);
     __syncthreads();
 #pragma unroll 2
     for (int k = 0; k < rows; k++) {
@@ -122,13 +130,16 @@ template <int N>
 DTM_DEVICE void write_rows(T *to, int rows, int width, int first, const Real sums[N][PARTS],
                            const Real by[N]) {
 #pragma unroll
-  for (int i = 0; i < N; i++)
+  for (int c = 0; c < PARTS; c++) {
+    int column = first + c * SIDE + x_of();
+    if (first + c * SIDE >= width) break;
 #pragma unroll
-    for (int c = 0; c < PARTS; c++) {
-      int row = y_of() + i * SIDE, column = first + c * SIDE + x_of();
+    for (int i = 0; i < N; i++) {
+      int row = y_of() + i * SIDE;
       if (row < rows && column < width)
         to[(int64_t)row * width + column] = dtm_as<T>(sums[i][c] * by[i]);
     }
+  }
 }
 
 template <int N> DTM_DEVICE void clear(Real sums[N][PARTS]) {
@@ -181,6 +192,35 @@ DTM_DEVICE Real most_of_row(Real x) {
   return x;
 }
 
+/* Scores become weights: each row's exponentials against its greatest score so far, with which its
+ * results and its sum are kept up. */
+template <int N>
+DTM_DEVICE void soften(const AttentionArgs &a, const Sight &sight, Real s[N][N], Real most[N],
+                       Real sum[N], Real out[N][PARTS]) {
+  const Real kept = (Real)a.kept;
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    Real top = most[i];
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+      s[i][j] = sight.seen >> (i * N + j) & 1 ? s[i][j] * (Real)a.scale : NOTHING;
+      top = fmax(top, s[i][j]);
+    }
+    top = most_of_row(top);
+    Real shift = top == NOTHING ? 0 : top, factor = exp(most[i] - shift), more = 0;
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+      Real p = exp(s[i][j] - shift);
+      more += p;
+      s[i][j] = sight.kept >> (i * N + j) & 1 ? p * kept : 0;
+    }
+    most[i] = top;
+    sum[i] = sum[i] * factor + sum_of_row(more);
+#pragma unroll
+    for (int c = 0; c < PARTS; c++) out[i][c] *= factor;
+  }
+}
+
 template <int N> DTM_DEVICE void forward(const AttentionArgs &a) {
   enum { SIZE = N * SIDE };
   const int parts = max(blocks_of(a.features, COLUMNS), 1), part = (int)blockIdx.x % parts;
@@ -191,7 +231,6 @@ template <int N> DTM_DEVICE void forward(const AttentionArgs &a) {
   const int first_column = part * COLUMNS;
   const Draw draw = draw_of(a);
   const uint64_t number = head_number(a, t.batch, t.head);
-  const Real kept = (Real)a.kept;
   Real out[N][PARTS], most[N], sum[N];
   clear<N>(out);
 #pragma unroll
@@ -203,29 +242,9 @@ template <int N> DTM_DEVICE void forward(const AttentionArgs &a) {
     int first = block * SIZE, keys = min(SIZE, a.keys - first);
     Real s[N][N];
     scores<N>(s, q, t.valid, k + (int64_t)first * a.width, keys, a.width);
-    const Sight sight = sight_of<N, false>(a, draw, number, t.first, first);
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-      Real top = most[i];
-#pragma unroll
-      for (int j = 0; j < N; j++) {
-        s[i][j] = sight.seen >> (i * N + j) & 1 ? s[i][j] * (Real)a.scale : NOTHING;
-        top = fmax(top, s[i][j]);
-      }
-      top = most_of_row(top);
-      Real shift = top == NOTHING ? 0 : top, factor = exp(most[i] - shift), more = 0;
-#pragma unroll
-      for (int j = 0; j < N; j++) {
-        Real p = exp(s[i][j] - shift);
-        more += p;
-        s[i][j] = sight.kept >> (i * N + j) & 1 ? p * kept : 0;
-      }
-      most[i] = top;
-      sum[i] = sum[i] * factor + sum_of_row(more);
-#pragma unroll
-      for (int c = 0; c < PARTS; c++) out[i][c] *= factor;
-    }
-    weigh<N>(out, s, v + (int64_t)first * a.features, keys, a.features, first_column);
+    if (is_busy<N>(t.valid))
+      soften<N>(a, sight_of<N, false>(a, draw, number, t.first, first), s, most, sum, out);
+    weigh<N>(out, s, t.valid, v + (int64_t)first * a.features, keys, a.features, first_column);
   }
 #pragma unroll
   for (int i = 0; i < N; i++) {
@@ -291,8 +310,9 @@ template <int N> DTM_DEVICE void backward_queries(const AttentionArgs &a) {
     Real s[N][N], ds[N][N];
     scores<N>(s, q, t.valid, k + (int64_t)first * a.width, keys, a.width);
     scores<N>(ds, g, t.valid, v + (int64_t)first * a.features, keys, a.features);
-    harden<N, false>(a, sight_of<N, false>(a, draw, number, t.first, first), t.row, s, ds);
-    weigh<N>(dq, ds, k + (int64_t)first * a.width, keys, a.width, first_column);
+    if (is_busy<N>(t.valid))
+      harden<N, false>(a, sight_of<N, false>(a, draw, number, t.first, first), t.row, s, ds);
+    weigh<N>(dq, ds, t.valid, k + (int64_t)first * a.width, keys, a.width, first_column);
   }
 #pragma unroll
   for (int i = 0; i < N; i++) by[i] = (Real)a.scale;
@@ -323,9 +343,10 @@ template <int N> DTM_DEVICE void backward_keys(const AttentionArgs &a) {
     Real s[N][N], ds[N][N];
     scores<N>(s, k, valid, q, queries, a.width);
     scores<N>(ds, v, valid, g, queries, a.features);
-    harden<N, true>(a, sight_of<N, true>(a, draw, number, first, first_key), row, s, ds);
-    weigh<N>(dv, s, g, queries, a.features, first_column);
-    weigh<N>(dk, ds, q, queries, a.width, first_column);
+    if (is_busy<N>(valid))
+      harden<N, true>(a, sight_of<N, true>(a, draw, number, first, first_key), row, s, ds);
+    weigh<N>(dv, s, valid, g, queries, a.features, first_column);
+    weigh<N>(dk, ds, valid, q, queries, a.width, first_column);
   }
 #pragma unroll
   for (int i = 0; i < N; i++) {
