@@ -3,7 +3,7 @@
 set -eu
 
 packages=(build-essential cmake ninja-build flex bison pkg-config git ca-certificates
-  llvm-19-dev libdnnl-dev libopenmpi-dev openmpi-bin libjansson-dev zlib1g-dev check
+  llvm-19-dev mold libdnnl-dev libopenmpi-dev openmpi-bin libjansson-dev zlib1g-dev check
   dataset-fashion-mnist bible-kjv clang clang-format-14 libclang-rt-14-dev libomp-14-dev)
 
 # NVRTC (the version the tests are run with), where there is no CUDA toolkit: NVIDIA's package of PyPI,

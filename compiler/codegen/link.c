@@ -137,16 +137,28 @@ typedef struct Workplace {
   uint32_t nobjects;
 } Workplace;
 
-/* Libraries come from the system's folders. What they in turn need is looked up when the program
- * starts; reading it here would take the linker longer than all the rest. */
-static bool run_link(Arena *arena, const char *const *driver, uint32_t ndriver, const Workplace *w,
-                     const char *runtime, const char **error) {
+/* Linkers that are faster than the driver's own, the fastest first. */
+static const char *const linkers[][2] = {{"ld.mold", "-fuse-ld=mold"}, {"ld.lld", "-fuse-ld=lld"}};
+enum { NLINKERS = sizeof linkers / sizeof *linkers };
+
+/* The option that chooses one of them; NULL when none is there. */
+static const char *find_linker(Arena *arena) {
+  for (int i = 0; i < NLINKERS; i++)
+    if (find_program(arena, linkers[i][0])) return linkers[i][1];
+  return NULL;
+}
+
+/* Links with the linker that `option` chooses, NULL: the driver's own. Libraries come from the
+ * system's folders. What they in turn need is looked up when the program starts; reading it here
+ * would take the linker longer than all the rest. */
+static bool run_link(Arena *arena, const char *const *driver, uint32_t ndriver, const char *option,
+                     const Workplace *w, const char *runtime, const char **error) {
   const char *argv[32 + NLIBRARIES + CODEGEN_MAX_PIECES];
   uint32_t n = 0;
   for (uint32_t i = 0; i < ndriver; i++) argv[n++] = driver[i];
   argv[n++] = "-Wl,--allow-shlib-undefined";
   argv[n++] = "-Wl,--as-needed"; /* oneDNN is for the processor only */
-  if (ndriver == 1 && find_program(arena, "ld.lld")) argv[n++] = "-fuse-ld=lld"; /* the fastest */
+  if (option) argv[n++] = option;
   argv[n++] = "-o";
   argv[n++] = w->executable;
   for (uint32_t i = 0; i < w->nobjects; i++) argv[n++] = w->object[i];
@@ -202,7 +214,12 @@ bool link_executable(Arena *arena, const CodegenResult *objects, const LinkOptio
     w.object[w.nobjects] = arena_printf(arena, "%s/%u.o", dir, i);
     ok = write_object(arena, &objects->piece[i], w.object[w.nobjects++], error);
   }
-  if (ok) ok = run_link(arena, driver, ndriver, &w, runtime, error);
+  /* A driver with options of its own chooses for itself; one that is old may not know the fastest.
+   */
+  const char *linker = ndriver == 1 ? find_linker(arena) : NULL;
+  if (ok)
+    ok = (linker && run_link(arena, driver, ndriver, linker, &w, runtime, error)) ||
+         run_link(arena, driver, ndriver, NULL, &w, runtime, error);
   if (ok && rename(w.executable, options->output)) {
     *error = arena_printf(arena, "cannot write %s: %s", options->output, strerror(errno));
     ok = false;
