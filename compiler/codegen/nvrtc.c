@@ -38,7 +38,7 @@ typedef struct NvrtcUnit NvrtcUnit; /* nvrtcProgram is a pointer to it */
   X(GetProgramLogSize, (NvrtcUnit * unit, size_t * size))                                          \
   X(GetProgramLog, (NvrtcUnit * unit, char *log))
 
-enum { OLDEST_MAJOR = 12, MINIMAL_SINCE = 13, MAX_ARCHS = 64, MAX_WORKERS = 64 };
+enum { OLDEST_MAJOR = 12, MINIMAL_SINCE = 13, PCH_SINCE = 1208, MAX_ARCHS = 64, MAX_WORKERS = 64 };
 
 struct Nvrtc {
 #define X(name, parameters) int(*name) parameters;
@@ -189,6 +189,8 @@ static uint32_t options_of(const Nvrtc *n, Arena *arena, const NvrtcJob *job,
   options[count++] = "--generate-line-info";
   options[count++] = job->exact ? "--fmad=false" : "--fmad=true";
   if (n->major >= MINIMAL_SINCE) options[count++] = "--minimal";
+  /* What all texts include is read once per process; the same bytes come out. */
+  if (n->major * 100 + n->minor >= PCH_SINCE) options[count++] = "--pch";
   return count;
 }
 
