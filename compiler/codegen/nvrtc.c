@@ -9,11 +9,13 @@
 #include <errno.h>
 #include <glob.h>
 #include <link.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,6 +41,7 @@ typedef struct NvrtcUnit NvrtcUnit; /* nvrtcProgram is a pointer to it */
   X(GetProgramLog, (NvrtcUnit * unit, char *log))
 
 enum { OLDEST_MAJOR = 12, MINIMAL_SINCE = 13, PCH_SINCE = 1208, MAX_ARCHS = 64, MAX_WORKERS = 64 };
+enum { NO_ROOM = 3 }; /* the exit code of a child that could not keep what it made */
 
 struct Nvrtc {
 #define X(name, parameters) int(*name) parameters;
@@ -153,6 +156,7 @@ Nvrtc *nvrtc_open(Arena *arena, const char **error) {
   snprintf(n->version, sizeof n->version, "%d.%d", n->major, n->minor);
   open_builtins(arena, handle, n);
   n->GetNumSupportedArchs(&n->narchs);
+  if (n->narchs < 0) n->narchs = 0;
   int *archs = ARENA_ARRAY(arena, int, n->narchs + 1);
   n->GetSupportedArchs(archs);
   if (n->narchs > MAX_ARCHS) n->narchs = MAX_ARCHS;
@@ -232,8 +236,8 @@ static bool compile_one(const Nvrtc *n, Arena *arena, const NvrtcJob *job, uint3
   made.ok = n->CompileProgram(unit, (int)count, options) == 0;
   size_t ptx = 0, cubin = 0, log = 0;
   n->GetProgramLogSize(unit, &log);
-  if (made.ok && n->GetPTXSize(unit, &ptx)) made.ok = 0;
-  if (made.ok && job->binary && n->GetCUBINSize(unit, &cubin)) made.ok = 0;
+  if (made.ok && (n->GetPTXSize(unit, &ptx) || ptx <= 1)) made.ok = 0; /* its NUL alone */
+  if (made.ok && job->binary && (n->GetCUBINSize(unit, &cubin) || !cubin)) made.ok = 0;
   char *ptx_bytes = arena_alloc(arena, ptx + 1), *cubin_bytes = arena_alloc(arena, cubin + 1);
   char *log_bytes = arena_alloc(arena, log + 1);
   n->GetProgramLog(unit, log_bytes);
@@ -265,6 +269,15 @@ typedef struct Pool {
   pid_t pid[MAX_WORKERS];
 } Pool;
 
+/* What ends dtmc ends its children, and what NVRTC does wrong is not for our handlers. */
+static void become_child(pid_t parent) {
+  static const int ours[] = {SIGABRT, SIGSEGV, SIGFPE};
+  for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) signal(ours[i], SIG_DFL);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);  /* it died before we asked to be told */
+  dup2(STDERR_FILENO, STDOUT_FILENO); /* where a text may be expected */
+}
+
 static _Noreturn void work(Pool *p, uint32_t worker) {
   /* Line tables name files with the folder that NVRTC is called in. */
   bool ok = chdir("/") == 0;
@@ -273,11 +286,12 @@ static _Noreturn void work(Pool *p, uint32_t worker) {
     ok = compile_one(p->n, p->arena, &p->jobs[p->todo[i]], p->todo[i], p->fd[worker]);
   }
   if (ok) p->shared->current[worker] = 0;
-  _exit(ok ? 0 : 1);
+  _exit(ok ? 0 : NO_ROOM);
 }
 
 /* "k3_sum.cu(12): error: ..." */
 static const char *failure(Arena *arena, const Nvrtc *n, const NvrtcJob *job, const char *log) {
+  if (!*log) log = "NVRTC made nothing and says nothing of it";
   return arena_printf(arena, "NVRTC %s cannot compile %s for %s_%u:\n%s", n->version, job->what,
                       job->binary ? "sm" : "compute", job->arch, log);
 }
@@ -307,12 +321,24 @@ static void collect(Pool *p, uint32_t worker, bool *have, uint32_t *worst, const
   }
 }
 
+/* NULL when the child did all that it took. */
 static const char *died(Pool *p, uint32_t worker, int status) {
   uint32_t current = p->shared->current[worker];
-  if (!current) return "a process that compiles for the GPU ended early";
-  const char *how = WIFSIGNALED(status)
-                        ? arena_printf(p->arena, "it was ended by signal %d", WTERMSIG(status))
-                        : "it had no memory or no disk left";
+  if (!current) return status ? "a process that compiles for the GPU ended early" : NULL;
+  int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  const char *how =
+      number == SIGKILL ? "it was killed; if nobody did it, the system ran out of memory"
+      : number
+          ? arena_printf(p->arena,
+                         "NVRTC crashed by signal %d (%s); try another version of NVRTC, whose "
+                         "file DTM_NVRTC names",
+                         number, strsignal(number))
+      : WEXITSTATUS(status) == NO_ROOM
+          ? "it had no memory or no disk left"
+          : arena_printf(p->arena,
+                         "NVRTC ended its process with exit code %d; try another version of "
+                         "NVRTC, whose file DTM_NVRTC names",
+                         WEXITSTATUS(status));
   return failure(p->arena, p->n, &p->jobs[current - 1], how);
 }
 
@@ -325,10 +351,14 @@ static bool run_pool(Pool *p, const char **error) {
   }
   fflush(NULL);
   uint32_t started = 0;
+  pid_t parent = getpid();
   for (; started < p->nworkers; started++) {
     p->fd[started] = memfd_create("dtm_nvrtc", MFD_CLOEXEC);
     p->pid[started] = p->fd[started] < 0 ? -1 : fork();
-    if (p->pid[started] == 0) work(p, started);
+    if (p->pid[started] == 0) {
+      become_child(parent);
+      work(p, started);
+    }
     if (p->pid[started] > 0) continue;
     if (p->fd[started] >= 0) close(p->fd[started]);
     break; /* those that there are do */
@@ -345,7 +375,7 @@ static bool run_pool(Pool *p, const char **error) {
     while (waitpid(p->pid[i], &status, 0) < 0 && errno == EINTR) {
     }
     collect(p, i, have, &worst, &fault);
-    if (status && !death) death = died(p, i, status);
+    if (!death) death = died(p, i, status);
     close(p->fd[i]);
   }
   munmap(p->shared, sizeof *p->shared);

@@ -87,6 +87,50 @@ if sed 's/= 11/= 13/; s/= 8/= 7/' old.c >new.c && cc -shared -fPIC -o new.so new
   cc -shared -fPIC -o libnvrtc-builtins.so.13.7 builtins.c; then
   DTM_NVRTC=$work/new.so expect 1 'builtins are opened' one.dtm --target=cuda --emit=ptx
 fi
+# an NVRTC that crashes, that ends its process, that says yes and makes nothing: one message each, and dtmc is not to blame
+cat >sick.c <<'C'
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int nvrtcVersion(int *major, int *minor) { return *major = 13, *minor = 0; }
+int nvrtcGetNumSupportedArchs(int *n) { return *n = 1, 0; }
+int nvrtcGetSupportedArchs(int *archs) { return *archs = 80, 0; }
+int nvrtcCreateProgram(void **unit) { return *unit = NULL, 0; }
+int nvrtcCompileProgram(void) {
+  const char *how = getenv("SICK");
+  if (!strcmp(how, "crash")) raise(SIGSEGV);
+  if (!strcmp(how, "abort")) abort();
+  if (!strcmp(how, "exit")) exit(0);
+  if (!strcmp(how, "hang")) pause();
+  puts("chatter");
+  return 0;
+}
+int nvrtcGetPTXSize(void *unit, size_t *n) { return *n = 1, 0; }
+int nvrtcGetPTX(void *unit, char *ptx) { return *ptx = 0; }
+int nvrtcGetProgramLogSize(void *unit, size_t *n) { return *n = 1, 0; }
+int nvrtcGetProgramLog(void *unit, char *log) { return *log = 0; }
+int nvrtcGetCUBINSize(void *unit, size_t *n) { return *n = 0, 0; }
+int nvrtcGetCUBIN(void) { return 0; }
+int nvrtcDestroyProgram(void) { return 0; }
+C
+if cc -shared -fPIC -w -o sick.so sick.c; then
+  export DTM_NVRTC=$work/sick.so
+  SICK=crash expect 1 'NVRTC crashed by signal 11' one.dtm --target=cuda:sm_80 -o out
+  SICK=abort expect 1 'NVRTC crashed by signal 6' one.dtm --target=cuda:sm_80 -o out
+  SICK=exit expect 1 'NVRTC ended its process with exit code 0' one.dtm --target=cuda:sm_80 -o out
+  SICK='' expect 1 'NVRTC made nothing' one.dtm --target=cuda:sm_80 -o out
+  SICK=abort "$DTMC" one.dtm --target=cuda:sm_80 -o out 2>&1 | grep 'report it' && fail 'a crash of NVRTC is not to be reported as ours'
+  SICK='' "$DTMC" one.dtm --target=cuda:sm_80 -o out 2>/dev/null | grep . && fail 'what NVRTC prints is no output of ours'
+  check 'nothing was written' test ! -e out
+  SICK=hang "$DTMC" one.dtm --target=cuda:sm_80 -o out &
+  for _ in {1..200}; do child=$(pgrep -P $! | head -n 1) && break || sleep 0.05; done
+  kill -KILL $! && wait $! 2>/dev/null
+  for _ in {1..200}; do kill -0 "$child" 2>/dev/null || break; sleep 0.05; done
+  kill -0 "$child" 2>/dev/null && fail 'a process that compiles outlives dtmc' && kill -KILL "$child"
+  unset DTM_NVRTC
+fi
 sed -i '/^ENTRY(GetProgramLogSize)/d' old.c
 if cc -shared -fPIC -o lacks.so old.c; then
   DTM_NVRTC=$work/lacks.so expect 1 'lacks.so has no entry nvrtcGetProgramLog' one.dtm --target=cuda --emit=ptx
