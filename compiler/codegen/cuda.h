@@ -24,6 +24,8 @@ typedef struct CudaTextOptions {
    * line they come from. Else it depends on the content and the hint of the name only; lines are
    * the same. */
   const Sources *sources;
+  const char *bare;  /* the text without sources: with them, no buffer has a name that means
+                        something there */
   const char *about; /* for people: put at the end as a comment, or NULL */
   bool many;         /* with an entry for many calls (ABI_CUDA_MANY) */
 } CudaTextOptions;

@@ -16,8 +16,11 @@ static bool choose_archs(Arena *arena, const Nvrtc *n, CudaTarget *t, const char
   for (uint32_t i = 0; i < t->narchs; i++) {
     const CudaArch *a = &t->arch[i];
     if (nvrtc_knows(n, a->number)) continue;
-    *error = arena_printf(arena, "NVRTC %s makes no code for %s_%u; it knows %s", nvrtc_version(n),
-                          a->binary ? "sm" : "compute", a->number, nvrtc_archs(n, arena));
+    *error = arena_printf(arena,
+                          "NVRTC %s makes no code for %s_%u; it knows %s (DTM_NVRTC names the file "
+                          "of another version)",
+                          nvrtc_version(n), a->binary ? "sm" : "compute", a->number,
+                          nvrtc_archs(n, arena));
     return false;
   }
   if (!t->narchs)
@@ -73,57 +76,80 @@ static uint32_t plan_archs(const CudaTarget *t, ArchPlan *plan) {
 
 typedef struct Entry {
   const char *name;
-  uint32_t words, halves; /* parameters of 8 and of 4 bytes; */
-  bool others;            /* there are others */
+  const char *parameters; /* their types in order: "u64 u64 b8[288] u32 " */
 } Entry;
+
+/* The type of a parameter: ".u64 NAME" is u64, ".align 8 .b8 NAME[288]" is b8[288]. */
+static void put_parameter(StrBuf *out, const char *p, const char *end) {
+  size_t n = strcspn(p, ",\n"), left = (size_t)(end - p);
+  const char *stop = p + (n < left ? n : left), *type = p;
+  if (strncmp(p, ".align ", 7) == 0) type = p + 7 + strcspn(p + 7, ".");
+  if (type < stop) strbuf_put_n(out, type + 1, strcspn(type + 1, " "));
+  for (const char *q = type; q < stop; q++)
+    if (*q == '[') strbuf_put_n(out, q, strcspn(q, "]") + 1);
+  strbuf_putc(out, ' ');
+}
 
 /* The next entry of the text from *at on. */
 static bool next_entry(Arena *arena, const char **at, Entry *e) {
   const char *p = strstr(*at, ".entry ");
   if (!p) return false;
   p += strlen(".entry ");
-  size_t n = strcspn(p, "( \n\t");
-  *e = (Entry){.name = arena_strndup(arena, p, n)};
+  StrBuf parameters;
+  strbuf_init(&parameters, arena);
   const char *end = strchr(p, ')');
   if (!end) end = p + strlen(p);
   for (const char *q = p; (q = strstr(q, ".param ")) && q < end;) {
     q += strlen(".param ");
-    if (strncmp(q, ".u64", 4) == 0)
-      e->words++;
-    else if (strncmp(q, ".u32", 4) == 0 || strncmp(q, ".s32", 4) == 0)
-      e->halves++;
-    else
-      e->others = true;
+    put_parameter(&parameters, q, end);
   }
+  *e = (Entry){arena_strndup(arena, p, strcspn(p, "( \n\t")), parameters.text};
   *at = end;
   return true;
 }
 
-/* Whether the module has this entry, with so many parameters of 8 bytes, then one of 4. */
-static bool check_entry(Arena *arena, const CudaModule *m, const char *want, uint32_t words,
-                        const char *parameters, const char **error) {
+/* Whether the module has this entry, with these parameters; `must` says so to people. */
+static bool check_entry(Arena *arena, const CudaModule *m, const Entry *want, const char *must,
+                        const char **error) {
   const char *at = m->ptx;
   for (Entry e; next_entry(arena, &at, &e);) {
-    if (strcmp(e.name, want) != 0) continue;
-    if (e.words == words && e.halves == 1 && !e.others) return true;
-    *error = arena_printf(arena, "--load-cuda: %s: %s must have %s", m->file, want, parameters);
+    if (strcmp(e.name, want->name) != 0) continue;
+    if (strcmp(e.parameters, want->parameters) == 0) return true;
+    *error = arena_printf(arena, "--load-cuda: %s: %s must have %s", m->file, want->name, must);
     return false;
   }
   *error = arena_printf(arena, "--load-cuda: %s has no entry extern \"C\" __global__ void %s",
-                        m->file, want);
+                        m->file, want->name);
   return false;
 }
 
-static bool check_edited(Arena *arena, const CudaModule *m, const char **error) {
+static bool check_kernel(Arena *arena, const CudaModule *m, const char **error) {
   const char *name = cuda_entry(arena, m->kernel);
-  const char *parameters = arena_printf(arena,
-                                        "%u pointers, %u integers of type int64_t, then int64_t "
-                                        "tasks and int32_t group",
-                                        m->kernel->nbufs, m->kernel->nints);
-  if (!check_entry(arena, m, name, m->kernel->nbufs + m->kernel->nints + 1, parameters, error))
-    return false;
-  return !m->many || check_entry(arena, m, arena_printf(arena, "%s_many", name), 1,
-                                 "a pointer to its calls and int32_t ncalls", error);
+  const char *must = arena_printf(arena,
+                                  "%u pointers, %u integers of type int64_t, then int64_t tasks "
+                                  "and int32_t group",
+                                  m->kernel->nbufs, m->kernel->nints);
+  StrBuf types;
+  strbuf_init(&types, arena);
+  for (uint32_t i = 0; i < m->kernel->nbufs + m->kernel->nints + 1; i++)
+    strbuf_puts(&types, "u64 ");
+  strbuf_puts(&types, "u32 ");
+  const Entry one = {name, types.text}, many = {arena_printf(arena, "%s_many", name), "u64 u32 "};
+  return check_entry(arena, m, &one, must, error) &&
+         (!m->many ||
+          check_entry(arena, m, &many, "a pointer to its calls and int32_t ncalls", error));
+}
+
+/* A file of the library must have the entries that it had, `made`: its PTX before it was edited. */
+static bool check_library(Arena *arena, const CudaModule *m, const char *made, const char **error) {
+  const char *at = made;
+  for (Entry e; next_entry(arena, &at, &e);)
+    if (!check_entry(arena, m, &e,
+                     "the parameters that it has where --emit=cuda writes it, since the runtime "
+                     "passes these",
+                     error))
+      return false;
+  return true;
 }
 
 /* --- the blob ---- */
@@ -220,6 +246,31 @@ static void finish(Blob *b, CudaProgram *p) {
   p->blob_size = out.len;
 }
 
+/* What a module is compiled to for an architecture. */
+static NvrtcJob job_of(Arena *arena, const CudaProgram *p, const CudaModule *m, const char *text,
+                       const ArchPlan *arch) {
+  /* What is computed in several kernels, or again, is the same to the bit in each: a kernel of ours
+   * contracts nothing, for what stands beside a product depends on what was fused. */
+  return (NvrtcJob){.file = m->file,
+                    .what = arena_printf(arena, "kernel %s", m->name),
+                    .text = text,
+                    .headers = p->headers.data,
+                    .nheaders = p->headers.len,
+                    .arch = arch->number,
+                    .binary = arch->binary,
+                    .exact = m->kernel != NULL};
+}
+
+/* Whether the runtime can call what was edited. */
+static bool check_edited(Nvrtc *n, Arena *arena, const CudaProgram *p, const CudaModule *m,
+                         const ArchPlan *arch, const char **error) {
+  if (!m->edited) return true;
+  if (m->kernel) return check_kernel(arena, m, error);
+  NvrtcJob made = job_of(arena, p, m, m->made, arch);
+  made.binary = false;
+  return nvrtc_compile(n, arena, &made, 1, error) && check_library(arena, m, made.ptx, error);
+}
+
 bool cuda_program_compile(Arena *arena, CudaProgram *p, const CudaOptions *options,
                           const char **error) {
   Nvrtc *n = nvrtc_open(arena, error);
@@ -233,16 +284,7 @@ bool cuda_program_compile(Arena *arena, CudaProgram *p, const CudaOptions *optio
   for (uint32_t i = 0; i < p->modules.len; i++)
     for (uint32_t a = 0; a < narchs; a++) {
       const CudaModule *m = &p->modules.data[i];
-      /* What is computed in several kernels, or again, is the same to the bit in each: a kernel of
-       * ours contracts nothing, for what stands beside a product depends on what was fused. */
-      jobs[njobs++] = (NvrtcJob){.file = m->file,
-                                 .what = arena_printf(arena, "kernel %s", m->name),
-                                 .text = m->bare,
-                                 .headers = p->headers.data,
-                                 .nheaders = p->headers.len,
-                                 .arch = plan[a].number,
-                                 .binary = plan[a].binary,
-                                 .exact = m->kernel != NULL};
+      jobs[njobs++] = job_of(arena, p, m, m->bare, &plan[a]);
     }
   if (!nvrtc_compile(n, arena, jobs, njobs, error)) return false;
   Blob b = {.arena = arena};
@@ -253,7 +295,7 @@ bool cuda_program_compile(Arena *arena, CudaProgram *p, const CudaOptions *optio
     CudaModule *m = &p->modules.data[i];
     const NvrtcJob *mine = &jobs[i * narchs];
     m->ptx = mine[0].ptx;
-    if (m->edited && m->kernel && !check_edited(arena, m, error)) return false;
+    if (!check_edited(n, arena, p, m, &plan[0], error)) return false;
     for (uint32_t a = 0; a < narchs; a++) {
       if (plan[a].binary)
         add_image(&b, i, plan[a].number, ABI_CUDA_CUBIN, mine[a].cubin, mine[a].cubin_size);

@@ -58,39 +58,37 @@ const char *cuda_storage(DType storage) {
   return cuda_type(storage);
 }
 
-/* "i0", "tile3": what the text of a kernel counts. */
-static bool is_counted(const char *name) {
-  static const char *const words[] = {"n", "i", "v", "p", "b", "first", "tile", "held"};
-  size_t letters = strcspn(name, "0123456789"), n = strlen(name);
-  if (letters == n || letters + strspn(name + letters, "0123456789") < n) return false;
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-    if (strlen(words[i]) == letters && strncmp(words[i], name, letters) == 0) return true;
+static bool is_letter(char c) {
+  return isalnum((unsigned char)c) || c == '_';
+}
+
+/* Whether `text` has the name as a word, which a member such as that of threadIdx.x is not. */
+static bool has_word(const char *text, const char *name) {
+  size_t n = strlen(name);
+  for (const char *p = text; (p = strstr(p, name)); p += n)
+    if ((p == text || (!is_letter(p[-1]) && p[-1] != '.')) && !is_letter(p[n])) return true;
   return false;
 }
 
-/* Words that mean something in CUDA C, or in the text of a kernel. */
-static bool is_taken(const char *name) {
-  static const char *const words[] = {
-      "alignas",  "alignof",  "and",      "asm",       "auto",     "bool",      "break",
-      "case",     "catch",    "char",     "class",     "const",    "constexpr", "continue",
-      "decltype", "default",  "delete",   "do",        "double",   "else",      "enum",
-      "explicit", "export",   "extern",   "false",     "float",    "for",       "friend",
-      "goto",     "if",       "inline",   "int",       "long",     "mutable",   "namespace",
-      "new",      "noexcept", "not",      "operator",  "or",       "private",   "protected",
-      "public",   "register", "return",   "short",     "signed",   "sizeof",    "static",
-      "struct",   "switch",   "template", "this",      "throw",    "true",      "try",
-      "typedef",  "typeid",   "typename", "union",     "unsigned", "using",     "virtual",
-      "void",     "volatile", "while",    "xor",       "task",     "tasks",     "group",
-      "lane",     "step",     "first",    "rest",      "chunk",    "block",     "strip",
-      "row",      "rows",     "end",      "live",      "wide",     "count",     "block_",
-      "blocks_",  "call",     "calls",    "each",      "j",        "last",      "piece",
-      "ncalls",   "blockIdx", "gridDim",  "threadIdx", "blockDim", "warpSize",  "int8_t",
-      "int16_t",  "int32_t",  "int64_t",  "uint8_t",   "uint16_t", "uint32_t",  "uint64_t",
-      "size_t",   "e",        "half",     "log",       "exp",      "kept",      "own",
-      "part",     "down",     "along"};
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-    if (strcmp(words[i], name) == 0) return true;
-  return is_counted(name) || strncmp(name, "dtm_", 4) == 0 || strncmp(name, "__", 2) == 0;
+/* Names as the compiler and dtm.cuh have them. */
+static bool is_reserved(const char *name) {
+  return strncmp(name, "__", 2) == 0 || strncmp(name, "dtm_", 4) == 0 ||
+         strncmp(name, "DTM_", 4) == 0;
+}
+
+/* Names that mean something in C++ or in the text of this kernel, which `bare` is without names of
+ * the source: types, functions and variables of ours among them. */
+static bool is_taken(const char *name, const char *bare) {
+  static const char words[] =
+      "alignas alignof and and_eq asm assert auto bitand bitor bool break case catch char "
+      "char16_t char32_t class compl const const_cast constexpr continue decltype default "
+      "delete do double dynamic_cast else enum explicit export extern false float for "
+      "friend goto if inline int linux long mutable namespace new noexcept not not_eq "
+      "nullptr operator or or_eq private protected public register reinterpret_cast return "
+      "short signed sizeof static static_assert static_cast struct switch template this "
+      "thread_local throw true try typedef typeid typename union unix unsigned using "
+      "virtual void volatile wchar_t while xor xor_eq NULL NAN INFINITY";
+  return has_word(words, name) || (bare && has_word(bare, name));
 }
 
 /* Letters, digits and underscores of a name of the source. */
@@ -111,7 +109,8 @@ void cuda_name_buffers(CudaText *t) {
     t->buf[i] = arena_printf(t->arena, "b%u", i);
     if (!name || !*name) continue;
     name = spelled(t->arena, name);
-    if (is_taken(name)) name = arena_printf(t->arena, "%s_", name);
+    if (is_reserved(name)) name = arena_printf(t->arena, "x%s", name);
+    while (is_taken(name, t->bare)) name = arena_printf(t->arena, "%s_", name);
     const char *plain = name;
     for (uint32_t copy = 2, j = 0; j < i; j++) {
       if (strcmp(t->buf[j], name) != 0) continue;

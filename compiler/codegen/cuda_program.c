@@ -220,10 +220,11 @@ static void add_kernels(Arena *arena, CudaProgram *p, Kernel *const *kernels, ui
     StrBuf text, bare;
     strbuf_init(&text, arena);
     strbuf_init(&bare, arena);
-    CudaTextOptions options = {.sources = sources, .about = uses[i], .many = many[i]};
-    cuda_text(&text, arena, kernels[i], &options);
-    options.sources = NULL;
+    CudaTextOptions options = {.about = uses[i], .many = many[i]};
     cuda_text(&bare, arena, kernels[i], &options);
+    options.bare = bare.text;
+    options.sources = sources;
+    cuda_text(&text, arena, kernels[i], &options);
     CudaModule m = {.name = kernels[i]->name,
                     .text = text.text,
                     .bare = bare.text,
@@ -360,6 +361,7 @@ static bool take_edited(Arena *arena, CudaProgram *p, const char *folder, const 
                        path, differs);
       return false;
     }
+    m->made = m->bare;
     m->text = m->bare = text;
     m->file = path;
     m->edited = true;

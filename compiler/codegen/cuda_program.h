@@ -32,6 +32,7 @@ typedef struct CudaModule {
   const char *file;     /* in its messages */
   const char *ptx;      /* of the newest architecture; NULL before it is compiled */
   const Kernel *kernel; /* NULL = an instance of a library file */
+  const char *made;     /* what `bare` was before it was edited */
   bool many;            /* with an entry for many calls */
   bool edited;          /* taken from --load-cuda */
 } CudaModule;

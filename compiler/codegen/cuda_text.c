@@ -24,6 +24,13 @@ static bool same_note(const KNote *a, const KNote *b) {
   return a->op == b->op && a->span.file == b->span.file && a->span.start == b->span.start;
 }
 
+/* A place in a comment that ends with the line: the name of a file may have an end of line in it.
+ */
+static void put_place(CudaText *t, Span span) {
+  const char *p = span_print(t->arena, t->sources, span);
+  for (strbuf_puts(t->out, ", "); *p; p++) strbuf_putc(t->out, (unsigned char)*p < ' ' ? '?' : *p);
+}
+
 void cuda_statement(CudaText *t, uint32_t i, const char *fmt, ...) {
   va_list ap;
   va_start(ap, fmt);
@@ -32,8 +39,7 @@ void cuda_statement(CudaText *t, uint32_t i, const char *fmt, ...) {
   const KNote *note = t->sources && t->k->notes ? &t->k->notes[i] : NULL;
   if (note && note->op && (!t->said || !same_note(t->said, note))) {
     strbuf_printf(t->out, " // %s", op_name(note->op));
-    if (note->span.file)
-      strbuf_printf(t->out, ", %s", span_print(t->arena, t->sources, note->span));
+    if (note->span.file) put_place(t, note->span);
     t->said = note;
   }
   strbuf_putc(t->out, '\n');
@@ -264,6 +270,7 @@ static void put_tasks(CudaText *t, const char *block, const char *blocks) {
 void cuda_text(StrBuf *out, Arena *arena, const Kernel *k, const CudaTextOptions *options) {
   CudaText t = {.arena = arena, .k = k, .sources = options->sources, .out = out};
   const char *name = cuda_entry(arena, k);
+  if (options->sources && options->bare) t.bare = strstr(options->bare, "*/");
   cuda_find_forms(&t);
   cuda_find_syncs(&t);
   cuda_name_buffers(&t);

@@ -20,6 +20,7 @@ typedef struct CudaText {
   Arena *arena;
   const Kernel *k;
   const Sources *sources; /* NULL: bare */
+  const char *bare;       /* that text behind its head, or NULL */
   StrBuf *out;
   int depth;
   uint32_t vec, width;   /* the VEC dim or KERNEL_MAX_DIMS; W */

@@ -199,6 +199,8 @@ rm edited/own.cuh edited/"$kernel".ptx
 
 sed -i 's/int32_t group) {/int32_t group, int32_t more) {/' edited/"$kernel".cu
 expect 1 "edited/$kernel.cu: .* must have" one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
+sed 's/int64_t tasks, int32_t group) {/int32_t group, int64_t tasks) {/' "made/$kernel.cu" >edited/"$kernel".cu
+expect 1 "edited/$kernel.cu: .* must have" one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
 echo 'nonsense;' >>edited/"$kernel".cu
 expect 1 "edited/$kernel.cu\([0-9]+\): error" one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
 # A text of the program before its source was changed; without its head it is taken as it is.
@@ -214,6 +216,53 @@ expect 1 ' edited/moves_args.h is not as this dtmc has it' one.dtm --target=cuda
 rm edited/moves_args.h
 mv edited/"$kernel".cu edited/other.cu
 expect 1 'other.cu is no kernel of this program' one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
+rm -r edited
+# so are files of the library
+cat >sorted.dtm <<'DTM'
+mesh world(dp = 1)
+infer { print(sort(rand(f32[40]))[0]) }
+DTM
+"$DTMC" sorted.dtm --target=cuda:compute_80 --emit=cuda -o edited/ || fail 'texts of sort'
+rm edited/k*.cu
+sed -i 's/int64_t keep, int32_t width/int32_t width, int64_t keep/' edited/sort_*.cu
+expect 1 'edited/sort_f32_.*.cu: sort_short_.* must have the parameters' sorted.dtm --target=cuda:compute_80 --load-cuda=edited -o out
+sed -i 's/int32_t width, int64_t keep/int64_t keep, int32_t width/; s/number\[e\] = (uint16_t)i;/& \/\/ edited/' edited/sort_*.cu
+expect 0 'entry' sorted.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
+# an end of line in a name ends no comment
+cp one.dtm $'two\nlines.dtm'
+rm -r edited
+"$DTMC" $'two\nlines.dtm' --target=cuda:compute_80 --emit=cuda -o edited/ || fail 'a name of two lines'
+for f in edited/k*.cu; do echo '// edited' >>"$f"; done
+expect 0 'entry' $'two\nlines.dtm' --target=cuda:compute_80 --load-cuda=edited --emit=ptx
+# nor does a name of the source that means something in CUDA C, in dtm.cuh or in the text of a kernel
+cat >names.dtm <<'DTM'
+mesh world(dp = 1)
+module Net() {
+  param static_assert: f32[4] = ones()
+  param bitand: f32[4] = ones()
+  param char16_t: f32[4] = ones()
+  param NULL: f32[4] = ones()
+  param DTM_BLOCK: f32[4] = ones()
+  param __syncthreads: f32[4] = ones()
+  param threadIdx: f32[4] = ones()
+  param expf: f32[4] = ones()
+  param float: f32[4] = ones()
+  param task: f32[4] = ones()
+  param names_call: f32[4] = ones()
+  forward(x) {
+    return exp(x * static_assert + bitand * char16_t + NULL * DTM_BLOCK + __syncthreads * threadIdx + expf * float) / task + names_call + __syncthreads + DTM_BLOCK
+  }
+}
+infer {
+  model net = Net()
+  print(net(rand(f32[2, 4])))
+}
+DTM
+rm -r edited
+"$DTMC" names.dtm --target=cuda:compute_80 --emit=cuda -o edited/ || fail 'names that mean something'
+for f in edited/k*.cu; do echo '// edited' >>"$f"; done
+check 'names of the source are there' grep -q 'x__syncthreads' edited/*.cu
+expect 0 'entry' names.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
 rm -r edited
 mkdir edited
 expect 1 'holds no .cu, .cuh or .h' one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
