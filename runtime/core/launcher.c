@@ -79,6 +79,23 @@ static void name_job(const LauncherVariables *l, Launcher *out) {
   }
 }
 
+/* RANK and WORLD_SIZE come of torchrun, or of a pod's template (Kubeflow), and then every process
+ * that an mpirun starts there has the same. Slurm's may differ: it starts torchrun and mpirun. */
+static int check_alone(const LauncherVariables *l, const Launcher *found) {
+  const LauncherVariables *mpirun = &launchers[1];
+  Launcher other;
+  if (l != &launchers[0] || getenv(l->job[0])) return 0;
+  if (!getenv(mpirun->rank) || !getenv(mpirun->world)) return 0;
+  int error = read_number(mpirun, mpirun->rank, 0, &other.rank);
+  if (!error) error = read_number(mpirun, mpirun->world, 1, &other.world);
+  if (error || (other.rank == found->rank && other.world == found->world)) return error;
+  return dtm_rt_fail(NULL, RT_USAGE,
+                     "the environment has %s=%d, %s=%d as of %s and %s=%d, %s=%d of %s\n"
+                     "  unset those that are not of what started this process",
+                     l->rank, (int)found->rank, l->world, (int)found->world, l->name, mpirun->rank,
+                     (int)other.rank, mpirun->world, (int)other.world, mpirun->name);
+}
+
 int dtm_rt_launcher_find(const RtOptions *o, Launcher *out) {
   *out = (Launcher){.world = 1};
   if (o->rank >= 0) {
@@ -91,6 +108,7 @@ int dtm_rt_launcher_find(const RtOptions *o, Launcher *out) {
     if (!getenv(l->rank) || !getenv(l->world) || (l->needs && !getenv(l->needs))) {
       continue;
     }
+    *out = (Launcher){.world = 1};
     int error = read_number(l, l->rank, 0, &out->rank);
     if (!error) {
       error = read_number(l, l->world, 1, &out->world);
@@ -105,8 +123,16 @@ int dtm_rt_launcher_find(const RtOptions *o, Launcher *out) {
       return dtm_rt_fail(NULL, RT_USAGE, "%s=%d is not below %s=%d", l->rank, (int)out->rank,
                          l->world, (int)out->world);
     }
+    if (out->local_world > out->world) {
+      return dtm_rt_fail(NULL, RT_USAGE, "%s=%d is more than %s=%d", l->local_world,
+                         (int)out->local_world, l->world, (int)out->world);
+    }
     if (out->world == 1) {
       continue;
+    }
+    error = check_alone(l, out);
+    if (error) {
+      return error;
     }
     if (!l->local_world) {
       out->local_world = slurm_local_world(out->world);

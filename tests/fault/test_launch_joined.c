@@ -148,6 +148,29 @@ START_TEST(no_name_of_the_job) {
 }
 END_TEST
 
+/* Names of two launchers that cannot both have started a process, and one that contradicts itself.
+ */
+START_TEST(contradictions) {
+  unsetenv("TORCHELASTIC_RUN_ID");
+  setenv("RANK", "0", 1);
+  setenv("WORLD_SIZE", "4", 1);
+  setenv("OMPI_COMM_WORLD_RANK", "2", 1);
+  setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+  Job job;
+  job_start(&job, &job_of_four);
+  job_end(&job, 5);
+  ck_assert_int_eq(job.status, RT_USAGE);
+  HAS(&job, "RANK=0, WORLD_SIZE=4 as of torchrun and OMPI_COMM_WORLD_RANK=2");
+  HAS(&job, "unset those");
+  setenv("OMPI_COMM_WORLD_RANK", "0", 1); /* as an mpirun that starts torchrun, or the same */
+  setenv("LOCAL_WORLD_SIZE", "8", 1);
+  job_start(&job, &job_of_four);
+  job_end(&job, 5);
+  ck_assert_int_eq(job.status, RT_USAGE);
+  HAS(&job, "LOCAL_WORLD_SIZE=8 is more than WORLD_SIZE=4");
+}
+END_TEST
+
 START_TEST(several_machines) {
   setenv("RANK", "0", 1);
   setenv("WORLD_SIZE", "4", 1);
@@ -286,6 +309,7 @@ int main(void) {
   tcase_add_test(tc, joined_twice);
   tcase_add_test(tc, wrong_number_of_processes);
   tcase_add_test(tc, no_name_of_the_job);
+  tcase_add_test(tc, contradictions);
   tcase_add_test(tc, several_machines);
   tcase_add_loop_test(tc, too_large, 0, 2);
   tcase_add_loop_test(tc, too_many_ranks, 0, 2);
