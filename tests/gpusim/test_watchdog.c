@@ -177,6 +177,19 @@ START_TEST(killed) {
 }
 END_TEST
 
+/* Who starts ranks learns late of one that died, and its peers' NCCL early. */
+START_TEST(killed_and_told_late) {
+  pid_t ranks[RANKS], job = start(ranks);
+  kill(job, SIGSTOP);
+  kill(ranks[1], SIGKILL);
+  for (int i = 0; i < 30; i++) nap();
+  kill(job, SIGCONT);
+  ck_assert_msg(finish(job) == 4, "%s", output);
+  ck_assert_msg(strstr(output, "rank 1 was killed by signal 9") != NULL, "%s", output);
+  ck_assert_msg(strstr(output, "cannot") == NULL, "%s", output);
+}
+END_TEST
+
 /* Ranks of a launcher that does not look after them: graphs hold collectives that wait for the rank
  * that is stopped, and communicators end for all that. */
 START_TEST(nobody_ends_ranks) {
@@ -256,6 +269,7 @@ int main(void) {
   tcase_set_timeout(t, 3 * PATIENCE_S);
   tcase_add_test(t, stopped);
   tcase_add_test(t, killed);
+  tcase_add_test(t, killed_and_told_late);
   tcase_add_test(t, nobody_ends_ranks);
   tcase_add_test(t, stopped_in_a_pipeline);
   tcase_add_test(t, asked_to_stop);

@@ -58,7 +58,7 @@ START_TEST(other_drivers) {
   ck_assert_str_eq(load(path), "");
   snprintf(path, sizeof path, "%s/lacks.so", folder);
   make_driver(path, 12020, 0, "cuGraphLaunch");
-  says(load(path), "has no entry cuGraphLaunch");
+  says(load(path), "has no entry cuGraphLaunch (DTM_CUDA_DRIVER in the environment)");
   snprintf(path, sizeof path, "%s/old.so", folder);
   make_driver(path, 11080, 0, "");
   says(load(path), "the CUDA driver is too old: it is for CUDA 11.8");
@@ -68,9 +68,26 @@ START_TEST(other_drivers) {
   snprintf(path, sizeof path, "%s/sick.so", folder);
   make_driver(path, 13000, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "");
   says(load(path), "the CUDA driver does not start: error 803");
+  ck_assert_ptr_null(strstr(load(path), "CUDA 12.0 or later is needed")); /* it is not that */
+  snprintf(path, sizeof path, "%s/early.so", folder);
+  make_driver(path, 13000, CUDA_ERROR_SYSTEM_NOT_READY, "");
+  says(load(path), "nvidia-fabricmanager");
+  snprintf(path, sizeof path, "%s/stub.so", folder);
+  make_driver(path, 13000, CUDA_ERROR_STUB_LIBRARY, "");
+  says(load(path), "for linking only: take its folder `stubs` out of LD_LIBRARY_PATH");
   char command[128];
   snprintf(command, sizeof command, "rm -r '%s'", folder);
   ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
+/* What a driver says of the machine is not a fault of the program, which exits 3 then, not 101. */
+START_TEST(whose_fault) {
+  ck_assert(dtm_cuda_error_is_machine(CUDA_ERROR_DEVICE_UNAVAILABLE));
+  ck_assert(dtm_cuda_error_is_machine(CUDA_ERROR_MPS_MAX_CLIENTS_REACHED));
+  ck_assert(!dtm_cuda_error_is_machine(CUDA_ERROR_ILLEGAL_ADDRESS));
+  says(dtm_cuda_error_remedy(CUDA_ERROR_DEVICE_UNAVAILABLE), "has the GPU for itself");
+  ck_assert_str_eq(dtm_cuda_error_remedy(CUDA_ERROR_INVALID_VALUE), "");
 }
 END_TEST
 
@@ -80,6 +97,7 @@ int main(void) {
   tcase_set_timeout(cases, 60);
   tcase_add_test(cases, missing);
   tcase_add_test(cases, other_drivers);
+  tcase_add_test(cases, whose_fault);
   suite_add_tcase(suite, cases);
   return suite_run(suite);
 }

@@ -66,11 +66,26 @@ static int upload_boxes(CudaDevice *d) {
 /* --- failures -----------------------------------------------------------------------------------
  */
 
+int dtm_cuda_comm_told(CudaDevice *d) {
+  enum { GIVE_MS = 2000, EVERY_MS = 20 };
+  RtComm *host = d->base.comm;
+  double silent;
+  int code = host->ops->look(host, true, &silent);
+  for (int ms = 0; ms < GIVE_MS && !code; ms += EVERY_MS) {
+    struct timespec pause = {0, EVERY_MS * 1000000L};
+    nanosleep(&pause, NULL);
+    code = host->ops->look(host, false, &silent);
+  }
+  return code;
+}
+
 static int nccl_failed(CudaDevice *d, ncclComm_t comm, ncclResult_t error, const char *what) {
   const CudaNccl *n = &d->collectives->nccl;
   const char *last = n->last_error(comm);
   double silent;
-  int code = d->base.comm->ops->look(d->base.comm, true, &silent);
+  int code = error == ncclRemoteError || error == ncclSystemError
+                 ? dtm_cuda_comm_told(d)
+                 : d->base.comm->ops->look(d->base.comm, true, &silent);
   if (code) return code; /* of the job, and told */
   return dtm_rt_fail(d->base.comm,
                      error == ncclRemoteError ? RT_LOST

@@ -42,6 +42,9 @@ typedef struct CudaComm {
  * their streams is over, so each is aborted by a thread of its own. False when a call of NCCL did
  * not return within `patience` seconds. Any thread, once or more. */
 bool dtm_cuda_comm_abort(CudaDevice *d, int code, int patience);
+/* NCCL says that a peer is gone: why is told by whoever sees its process end, who gets a moment for
+ * it. The code of the failure of the job, or 0 when nobody said anything. */
+int dtm_cuda_comm_told(CudaDevice *d);
 
 /* What a plan needs on this rank, added up while actions are prepared: its boxes, its functions.
  * *first: of its boxes in the table. 0 or the code to exit with. */

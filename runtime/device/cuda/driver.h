@@ -17,14 +17,22 @@
   X(CUDA_ERROR_INVALID_VALUE, 1)                                                                   \
   X(CUDA_ERROR_OUT_OF_MEMORY, 2)                                                                   \
   X(CUDA_ERROR_NOT_INITIALIZED, 3)                                                                 \
+  X(CUDA_ERROR_STUB_LIBRARY, 34)                                                                   \
+  X(CUDA_ERROR_DEVICE_UNAVAILABLE, 46)                                                             \
   X(CUDA_ERROR_NO_DEVICE, 100)                                                                     \
   X(CUDA_ERROR_INVALID_DEVICE, 101)                                                                \
+  X(CUDA_ERROR_DEVICE_NOT_LICENSED, 102)                                                           \
   X(CUDA_ERROR_INVALID_IMAGE, 200)                                                                 \
   X(CUDA_ERROR_INVALID_CONTEXT, 201)                                                               \
   X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209)                                                             \
   X(CUDA_ERROR_ECC_UNCORRECTABLE, 214)                                                             \
   X(CUDA_ERROR_INVALID_PTX, 218)                                                                   \
+  X(CUDA_ERROR_NVLINK_UNCORRECTABLE, 220)                                                          \
+  X(CUDA_ERROR_JIT_COMPILER_NOT_FOUND, 221)                                                        \
   X(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, 222)                                                       \
+  X(CUDA_ERROR_JIT_COMPILATION_DISABLED, 223)                                                      \
+  X(CUDA_ERROR_SHARED_OBJECT_INIT_FAILED, 303)                                                     \
+  X(CUDA_ERROR_OPERATING_SYSTEM, 304)                                                              \
   X(CUDA_ERROR_INVALID_HANDLE, 400)                                                                \
   X(CUDA_ERROR_NOT_FOUND, 500)                                                                     \
   X(CUDA_ERROR_NOT_READY, 600)                                                                     \
@@ -39,7 +47,14 @@
   X(CUDA_ERROR_INVALID_PC, 718)                                                                    \
   X(CUDA_ERROR_LAUNCH_FAILED, 719)                                                                 \
   X(CUDA_ERROR_NOT_SUPPORTED, 801)                                                                 \
+  X(CUDA_ERROR_SYSTEM_NOT_READY, 802)                                                              \
   X(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, 803)                                                        \
+  X(CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, 804)                                                \
+  X(CUDA_ERROR_MPS_CONNECTION_FAILED, 805)                                                         \
+  X(CUDA_ERROR_MPS_RPC_FAILURE, 806)                                                               \
+  X(CUDA_ERROR_MPS_SERVER_NOT_READY, 807)                                                          \
+  X(CUDA_ERROR_MPS_MAX_CLIENTS_REACHED, 808)                                                       \
+  X(CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED, 809)                                                   \
   X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900)                                                    \
   X(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 901)                                                    \
   X(CUDA_ERROR_UNKNOWN, 999)
@@ -167,5 +182,10 @@ const char *dtm_cuda_driver_load(CudaDriver *driver, char *message, size_t messa
 
 /* "CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered". */
 void dtm_cuda_error_text(const CudaDriver *driver, CUresult error, char *text, size_t size);
+
+/* Whether the machine lacks something, as against what the program does wrong. */
+int dtm_cuda_error_is_machine(CUresult error);
+/* What helps, as a line to put behind the text: "\n  ..."; "" where nothing is known. */
+const char *dtm_cuda_error_remedy(CUresult error);
 
 #endif

@@ -5,18 +5,11 @@
 #include <zlib.h>
 
 #include "comm/errors.h"
+#include "device/cuda/comm.h"
 #include "device/cuda/kernels.h"
 
 /* --- failures -----------------------------------------------------------------------------------
  */
-
-/* What the machine lacks, as against what the program does wrong. */
-static int is_machine(CUresult error) {
-  return error == CUDA_ERROR_OUT_OF_MEMORY || error == CUDA_ERROR_NO_DEVICE ||
-         error == CUDA_ERROR_ECC_UNCORRECTABLE || error == CUDA_ERROR_NO_BINARY_FOR_GPU ||
-         error == CUDA_ERROR_UNSUPPORTED_PTX_VERSION || error == CUDA_ERROR_INVALID_PTX ||
-         error == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH || error == CUDA_ERROR_NOT_SUPPORTED;
-}
 
 /* Kernels run behind the calls: what fails now may have been enqueued earlier. */
 static int is_late(CUresult error) {
@@ -28,15 +21,18 @@ static int is_late(CUresult error) {
 }
 
 int dtm_cuda_failed(CudaDevice *d, CUresult error, const char *what) {
+  /* memory of a peer whose process ended is gone while kernels of NCCL are in it */
+  int code = d->base.comm->world > 1 && is_late(error) ? dtm_cuda_comm_told(d) : 0;
+  if (code) return code;
   char text[512];
   dtm_cuda_error_text(d->cu, error, text, sizeof text);
-  return dtm_rt_fail(d->base.comm, is_machine(error) ? RT_DEVICE : RT_INTERNAL,
-                     "cannot %s on GPU %d: %s%s", what, (int)d->device, text,
-                     is_late(error)
-                         ? "\n  a GPU reports such a fault late, so an earlier operation "
-                           "may be its cause; with DTM_CUDA_WAIT=1 in the environment every "
-                           "operation is waited for, and the one at fault is named"
-                         : "");
+  return dtm_rt_fail(
+      d->base.comm, dtm_cuda_error_is_machine(error) ? RT_DEVICE : RT_INTERNAL,
+      "cannot %s on GPU %d: %s%s%s", what, (int)d->device, text, dtm_cuda_error_remedy(error),
+      is_late(error) ? "\n  a GPU reports such a fault late, so an earlier operation "
+                       "may be its cause; with DTM_CUDA_WAIT=1 in the environment every "
+                       "operation is waited for, and the one at fault is named"
+                     : "");
 }
 
 /* --- modules ------------------------------------------------------------------------------------
@@ -60,7 +56,7 @@ static int load_failed(CudaDevice *d, CUresult error, const AbiCudaImage *image,
               error == CUDA_ERROR_NO_BINARY_FOR_GPU
           ? "\n  the driver may be older than the compiler of the code: install a newer "
             "driver, or compile the program with an older CUDA toolkit"
-          : "";
+          : dtm_cuda_error_remedy(error);
   return dtm_rt_fail(
       d->base.comm, RT_DEVICE, "cannot load code for %s_%u on GPU %d, %s (sm_%d): %s%s%s%s",
       image->format == ABI_CUDA_PTX ? "compute" : "sm", (unsigned)image->arch, (int)d->device,

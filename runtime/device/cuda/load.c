@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,8 +47,10 @@ const char *dtm_cuda_load_library(const char *environment, const char *const *na
   for (size_t i = 0; i < n; i++) {
     void *entry = dlsym(object, entries[i].name);
     if (!entry) {
-      snprintf(message, message_size, "%s has no entry %s", chosen && *chosen ? chosen : names[0],
-               entries[i].name);
+      bool named = chosen && *chosen;
+      snprintf(message, message_size, "%s has no entry %s%s%s%s", named ? chosen : names[0],
+               entries[i].name, named ? " (" : "", named ? environment : "",
+               named ? " in the environment)" : "");
       return message;
     }
     memcpy((char *)out + entries[i].at, &entry, sizeof entry);

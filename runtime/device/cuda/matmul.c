@@ -71,8 +71,12 @@ typedef struct Product {
  */
 
 static int failed(CudaDevice *d, LtStatus status, const char *what) {
-  return dtm_rt_fail(d->base.comm, RT_DEVICE, "cuBLASLt cannot %s on GPU %d: %s", what,
-                     (int)d->device, d->products->lt.status_string(status));
+  const CudaBlasLt *lt = &d->products->lt;
+  return dtm_rt_fail(d->base.comm, RT_DEVICE,
+                     "cuBLASLt %zu.%zu.%zu cannot %s on GPU %d: %s\n  CUBLASLT_LOG_LEVEL=2 in the "
+                     "environment says more; DTM_CUBLASLT names the file of another version",
+                     lt->version / 10000, lt->version / 100 % 100, lt->version % 100, what,
+                     (int)d->device, lt->status_string(status));
 }
 
 /* Loads cuBLASLt for the first product that needs it. */

@@ -235,8 +235,7 @@ static int report(const CudaWatch *w, const Entry *e, const char *what) {
   return c->ops->fail(c, RT_LOST, message);
 }
 
-/* Errors that NCCL has met behind the calls, such as a connection that broke: text in `what`. A
- * rank whose process ended is reported by whoever sees that; give it the time. */
+/* Errors that NCCL has met behind the calls, such as a connection that broke: text in `what`. */
 static int nccl_error(const CudaDevice *d, char *what, size_t size) {
   CudaComm *c = d->collectives;
   for (uint32_t i = 0; i < c->ncomms; i++) {
@@ -253,11 +252,9 @@ static int nccl_error(const CudaDevice *d, char *what, size_t size) {
 }
 
 static int ask_nccl(CudaWatch *w, double time, const Entry *e) {
-  enum { EVERY_MS = 200, GIVE_MS = 500 };
+  enum { EVERY_MS = 200 };
   CudaDevice *d = w->device;
-  RtComm *host = d->base.comm;
   char what[1024];
-  double silent;
   if ((time - w->asked) * 1000 < EVERY_MS) return 0;
   w->asked = time;
   /* a call of NCCL that does not return keeps nobody from seeing that the job has failed */
@@ -265,13 +262,8 @@ static int ask_nccl(CudaWatch *w, double time, const Entry *e) {
   int bad = nccl_error(d, what, sizeof what);
   pthread_mutex_unlock(&d->collectives->lock);
   if (!bad) return 0;
-  for (int i = 0; i < GIVE_MS / PERIOD_MS; i++) {
-    struct timespec pause = {0, PERIOD_MS * 1000000L};
-    int failed = host->ops->look(host, false, &silent);
-    if (failed) return failed;
-    nanosleep(&pause, NULL);
-  }
-  return report(w, e, what);
+  int failed = dtm_cuda_comm_told(d);
+  return failed ? failed : report(w, e, what);
 }
 
 /* One look at everything: 0, or the code of the failure. */
