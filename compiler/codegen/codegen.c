@@ -13,7 +13,7 @@
 static const char library[] = "libdtm_llvm.so";
 
 /* Beside this executable: bin/dtmc -> lib/dtm/. */
-static void *open_library(Arena *arena) {
+static void *open_library(Arena *arena, const char **why) {
   char exe[4096];
   ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
   char *slash = NULL;
@@ -25,6 +25,7 @@ static void *open_library(Arena *arena) {
     *slash = 0;
     void *handle = dlopen(arena_printf(arena, "%s/../lib/dtm/%s", exe, library), RTLD_NOW);
     if (handle) return handle;
+    *why = arena_strdup(arena, dlerror());
   }
   return dlopen(library, RTLD_NOW);
 }
@@ -37,12 +38,13 @@ bool codegen_emit(Arena *arena, Kernel *const *kernels, uint32_t nkernels,
     out->npieces = 1;
     return true;
   }
-  void *handle = open_library(arena);
+  const char *why = NULL; /* that beside us, which there should be, was not taken */
+  void *handle = open_library(arena, &why);
   LlvmEmitFn *emit = NULL;
   /* POSIX's way to get a function out of dlsym. */
   if (handle) *(void **)&emit = dlsym(handle, "dtm_llvm_emit");
   if (!emit) {
-    const char *why = dlerror();
+    if (!why || handle) why = dlerror();
     *error = arena_printf(arena, "cannot load %s: %s", library, why ? why : "no entry in it");
     return false;
   }
