@@ -26,13 +26,14 @@ int dtm_cuda_failed(CudaDevice *d, CUresult error, const char *what) {
   if (code) return code;
   char text[512];
   dtm_cuda_error_text(d->cu, error, text, sizeof text);
-  return dtm_rt_fail(
-      d->base.comm, dtm_cuda_error_is_machine(error) ? RT_DEVICE : RT_INTERNAL,
-      "cannot %s on GPU %d: %s%s%s", what, (int)d->device, text, dtm_cuda_error_remedy(error),
-      is_late(error) ? "\n  a GPU reports such a fault late, so an earlier operation "
-                       "may be its cause; with DTM_CUDA_WAIT=1 in the environment every "
-                       "operation is waited for, and the one at fault is named"
-                     : "");
+  return dtm_rt_fail(d->base.comm, dtm_cuda_error_is_machine(error) ? RT_DEVICE : RT_INTERNAL,
+                     "cannot %s on GPU %d: %s%s%s", what, (int)d->device, text,
+                     dtm_cuda_error_remedy(error),
+                     is_late(error) && !d->waits
+                         ? "\n  a GPU reports such a fault late, so an earlier operation "
+                           "may be its cause; with DTM_CUDA_WAIT=1 in the environment every "
+                           "operation is waited for, and the one at fault is named"
+                         : "");
 }
 
 /* --- modules ------------------------------------------------------------------------------------
