@@ -242,6 +242,8 @@ static void finish(Blob *b, CudaProgram *p) {
   strbuf_put_n(&out, b->strings.text, b->strings.len);
   align(&out, ABI_CUDA_ALIGN);
   if (b->bytes.len) strbuf_put_n(&out, b->bytes.text, b->bytes.len);
+  h.digest = abi_cuda_digest((const unsigned char *)out.text);
+  memcpy(out.text, &h, sizeof h);
   p->blob = out.text;
   p->blob_size = out.len;
 }

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "runtime/abi/digest.h"
+
 void image_init(ImageWriter *w, Arena *arena) {
   memset(w, 0, sizeof *w);
   w->arena = arena;
@@ -95,7 +97,7 @@ const unsigned char *image_finish(ImageWriter *w, AbiHeader *h) {
   h->size = size;
   h->hash = 0;
   memcpy(blob, h, sizeof *h);
-  h->hash = hash_bytes(blob, size, 0);
+  h->hash = abi_digest(abi_digest(0, h, sizeof *h), blob + sizeof *h, size - sizeof *h);
   memcpy(blob, h, sizeof *h);
   return blob;
 }

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/abi/digest.h"
+
 static int in_range(uint64_t offset, uint64_t count, uint64_t record, uint64_t size) {
   return offset <= size && offset % 8 == 0 && count <= (size - offset) / record;
 }
@@ -43,6 +45,14 @@ const char *abi_cuda_open(const unsigned char *data, size_t size, AbiCuda *cuda)
                     .images = (const void *)(data + h->images),
                     .strings = (const char *)(data + h->strings)};
   return check_records(cuda);
+}
+
+uint64_t abi_cuda_digest(const unsigned char *blob) {
+  AbiCudaHeader h;
+  memcpy(&h, blob, sizeof h);
+  h.digest = 0;
+  return abi_digest(abi_digest(0, &h, sizeof h), blob + sizeof h,
+                    h.strings + h.string_bytes - sizeof h);
 }
 
 const AbiCudaImage *abi_cuda_image(const AbiCuda *cuda, uint32_t module, uint32_t capability) {

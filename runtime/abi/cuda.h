@@ -28,7 +28,7 @@
 
 #include "runtime/abi/image.h"
 
-enum { ABI_CUDA_VERSION = 3, ABI_CUDA_BLOCK = 256, ABI_CUDA_ALIGN = 64 };
+enum { ABI_CUDA_VERSION = 4, ABI_CUDA_BLOCK = 256, ABI_CUDA_ALIGN = 64 };
 #define ABI_CUDA_MAGIC 0x616475634d54440aull
 
 typedef enum AbiCudaKind { ABI_CUDA_GENERATED = 1, ABI_CUDA_LIBRARY } AbiCudaKind;
@@ -84,6 +84,7 @@ typedef struct AbiCudaHeader {
   uint64_t functions, images, strings; /* offsets */
   uint64_t string_bytes;
   uint64_t signature; /* sizes of the records of the writer */
+  uint64_t digest;    /* of all before the code, which has checksums of its own; taken as 0 */
 } AbiCudaHeader;
 
 static inline uint64_t abi_cuda_signature(void) {
@@ -101,6 +102,8 @@ typedef struct AbiCuda {
 
 /* Points `cuda` into `data` (8-aligned, stays alive). NULL, or what is wrong. */
 const char *abi_cuda_open(const unsigned char *data, size_t size, AbiCuda *cuda);
+/* The digest that the header of a blob should have: see digest.h. */
+uint64_t abi_cuda_digest(const unsigned char *blob);
 /* The code of a module for a chip of `capability` (90): its own cubin (same generation, at most as
  * new), else the newest PTX that is not newer than the chip; NULL = there is none. */
 const AbiCudaImage *abi_cuda_image(const AbiCuda *cuda, uint32_t module, uint32_t capability);

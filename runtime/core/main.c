@@ -8,6 +8,7 @@
 #include "core/launch.h"
 #include "core/run.h"
 #include "runtime/abi/cuda.h"
+#include "runtime/abi/digest.h"
 #include "runtime/abi/standard_files.h"
 #include "state/state.h"
 
@@ -138,15 +139,34 @@ static int fail_damaged(const char *program, const char *wrong) {
   return dtm_rt_fail(NULL, RT_BAD_DATA, "%s is damaged (%s): compile it again", program, wrong);
 }
 
+/* NULL, or what is wrong with the plan. */
+static const char *open_plan(Image *image) {
+  const char *wrong = abi_image_open(dtm_image, dtm_image_size, image);
+  if (wrong) return wrong;
+  AbiHeader h = *image->header;
+  uint64_t was = h.hash;
+  h.hash = 0;
+  uint64_t is =
+      abi_digest(abi_digest(0, &h, sizeof h), dtm_image + sizeof h, dtm_image_size - sizeof h);
+  return is == was ? NULL : "its plan is not what was compiled";
+}
+
+static const char *open_code(AbiCuda *cuda) {
+  const char *wrong = abi_cuda_open(dtm_cuda, dtm_cuda_size, cuda);
+  return wrong || cuda->header->digest == abi_cuda_digest(dtm_cuda)
+             ? wrong
+             : "the tables of its GPU code are not what was compiled";
+}
+
 int main(int argc, char **argv) {
   abi_hold_standard_files();
   Image image;
   const char *program = argc > 0 ? argv[0] : "this program";
-  const char *wrong = abi_image_open(dtm_image, dtm_image_size, &image);
+  const char *wrong = open_plan(&image);
   if (wrong) return fail_damaged(program, wrong);
   AbiCuda cuda;
   char mesh[256] = "", chips[256] = "";
-  wrong = dtm_cuda_size ? abi_cuda_open(dtm_cuda, dtm_cuda_size, &cuda) : NULL;
+  wrong = dtm_cuda_size ? open_code(&cuda) : NULL;
   if (wrong) return fail_damaged(program, wrong);
   if (dtm_cuda_size) abi_cuda_list(&cuda, 0, chips, sizeof chips);
   RtDataDecl *decls = calloc(image.source_count + 1, sizeof *decls);

@@ -500,6 +500,12 @@ START_TEST(damaged_program) {
   refuses(RUN(out, "", "./broken --steps 1"), 1, "broken is damaged (");
   damage(ABI_CUDA_MAGIC, ABI_CUDA_VERSION, offsetof(AbiCudaHeader, size), false);
   refuses(RUN(out, "", "./broken --steps 1"), 1, "broken is damaged (");
+  /* numbers in tables, which any value would suit: they would give wrong results, or a crash */
+  damage(ABI_CUDA_MAGIC, ABI_CUDA_VERSION,
+         sizeof(AbiCudaHeader) + offsetof(AbiCudaFunction, vec_block), false);
+  refuses(RUN(out, "", "./broken --steps 1"), 1, "broken is damaged (the tables of its GPU code");
+  damage(ABI_MAGIC, ABI_VERSION, offsetof(AbiHeader, seed), false);
+  refuses(RUN(out, "", "./broken --steps 1"), 1, "broken is damaged (its plan is not");
   damage(ABI_CUDA_MAGIC, ABI_CUDA_VERSION, 100, true);
   int status = RUN(out, "", "./broken --steps 1");
   says(out, "the code for GPUs cannot be unpacked: this program is damaged");
