@@ -38,6 +38,20 @@ void arena_free(Arena *arena) {
   arena->used = arena->total = 0;
 }
 
+void arena_reset(Arena *arena) {
+  ArenaBlock *b = arena->head;
+  if (!b || arena->one_by_one) {
+    arena_free(arena);
+    return;
+  }
+  Arena older = {.head = b->next};
+  arena_free(&older);
+  memset(b->bytes, 0, arena->used);
+  b->next = NULL;
+  arena->used = 0;
+  arena->total = b->size;
+}
+
 static size_t round_up(size_t n) {
   return (n + ARENA_ALIGN - 1) & ~(size_t)(ARENA_ALIGN - 1);
 }

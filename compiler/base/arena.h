@@ -22,6 +22,8 @@ typedef struct Arena {
 
 void arena_init(Arena *arena);
 void arena_free(Arena *arena);
+/* As arena_free, but the next use takes the largest block again: cheaper than new memory. */
+void arena_reset(Arena *arena);
 
 /* Zeroed memory, aligned for any object. Never returns NULL: out of memory ends the process with a
  * message (a compiler has nothing better to do). */

@@ -207,7 +207,7 @@ void ptx_block_advance(PtxBlock *block);
 
 /* What all modules of a PtxMemory have in common. */
 struct PtxNames {
-  Arena arena;
+  Arena arena, scratch; /* scratch: of the module that is being loaded */
   Interner interner;
   NameMap rows;    /* PtxRow, of operations of lanes */
   NameMap opcodes; /* PtxOpcode, of those that were seen */

@@ -205,8 +205,8 @@ static bool decode_instruction(PtxDecoder *d, const PtxStatement *s) {
 }
 
 static bool decode_body(PtxDecoder *d, const PtxRoutine *routine) {
-  for (uint32_t i = 0; i < routine->statements.len; i++) {
-    const PtxStatement *s = &routine->statements.data[i];
+  for (uint32_t i = 0; i < routine->nstatements; i++) {
+    const PtxStatement *s = &routine->statements[i];
     d->at = s;
     switch (s->kind) {
     case STATEMENT_INSTRUCTION:
@@ -302,6 +302,8 @@ bool ptx_decode(PtxModule *module, const PtxTree *tree, const PtxRoutine *routin
   open_scope(&d, true);
   place_params(&d, info);
   d.calls[d.ncalls++] = routine->name;
+  VEC_RESERVE(scratch, &d.ops, routine->nstatements + 1);
+  VEC_RESERVE(scratch, &d.places, routine->nstatements + 1);
   if (!decode_body(&d, routine)) return false;
   d.at = &nowhere;
   d.guard = PTX_NO_ROW;

@@ -46,8 +46,23 @@ static void skip(PtxLexer *lexer) {
   }
 }
 
+uint64_t ptx_decimal(const char **at) {
+  uint64_t value = 0;
+  for (; **at >= '0' && **at <= '9'; ++*at) value = 10 * value + (uint64_t)(**at - '0');
+  return value;
+}
+
 static PtxToken lex_number(PtxLexer *lexer, PtxToken token) {
+  enum { DIGITS = 18 }; /* of which every number has room */
   const char *c = lexer->at;
+  if (*c != '0' || !isalnum((unsigned char)c[1])) { /* mostly */
+    const char *after = c;
+    token.bits = ptx_decimal(&after);
+    token.kind = TOKEN_INTEGER;
+    lexer->at = after;
+    if (after - c <= DIGITS && *after != '.' && *after != 'U') return token;
+    token.bits = 0;
+  }
   if (c[0] == '0' && (c[1] == 'f' || c[1] == 'F' || c[1] == 'd' || c[1] == 'D')) {
     bool wide = c[1] == 'd' || c[1] == 'D';
     size_t digits = 0;

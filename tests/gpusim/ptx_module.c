@@ -50,6 +50,7 @@ static PtxNames *names_of(PtxMemory *memory) {
   PtxNames *names = memory->names = calloc(1, sizeof *names);
   if (!names) abort();
   arena_init(&names->arena);
+  arena_init(&names->scratch);
   interner_init(&names->interner, &names->arena);
   for (const PtxRow *row = ptx_lanes_table(); row->name; row++)
     name_map_put(&names->arena, &names->rows, intern(&names->interner, row->name),
@@ -60,24 +61,24 @@ static PtxNames *names_of(PtxMemory *memory) {
 void ptx_names_free(PtxNames *names) {
   if (!names) return;
   arena_free(&names->arena);
+  arena_free(&names->scratch);
   free(names);
 }
 
 PtxModule *ptx_module_load(PtxMemory *memory, const char *text, char **error) {
   PtxModule *module = calloc(1, sizeof *module);
   if (!module) abort();
-  Arena scratch; /* holds the tree */
+  PtxNames *names = names_of(memory);
   PtxTree tree = {0};
   arena_init(&module->arena);
-  arena_init(&scratch);
   module->memory = memory;
   PtxError first = {.arena = &module->arena};
-  bool ok = ptx_parse(&tree, text, &scratch, &names_of(memory)->interner, &first);
+  bool ok = ptx_parse(&tree, text, &names->scratch, &names->interner, &first);
   if (ok) {
     place_globals(module, &tree);
-    ok = decode_all(module, &tree, &scratch, &first);
+    ok = decode_all(module, &tree, &names->scratch, &first);
   }
-  arena_free(&scratch);
+  arena_reset(&names->scratch);
   if (ok) return module;
   *error = strdup(first.text);
   ptx_module_free(module);

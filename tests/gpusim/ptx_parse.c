@@ -3,7 +3,6 @@
  * errors. */
 #include "ptx_tree.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct Parser {
@@ -11,7 +10,10 @@ typedef struct Parser {
   PtxToken token; /* the next one */
   Arena *arena;
   PtxTree *tree;
-  const char *loc_word;
+  const char *loc_word, *pragma_word;
+  /* What is being read, from where it began; moved to its place when its number is known. */
+  VEC(PtxOperand) operands;
+  VEC(PtxStatement) statements;
   uint32_t file, loc; /* of the last .loc */
 } Parser;
 
@@ -183,16 +185,20 @@ static bool parse_variable(Parser *p, PtxSpace space, PtxVariable *v) {
 static bool parse_operand(Parser *p, PtxOperand *out);
 
 static bool parse_items(Parser *p, PtxOperand *out, PtxOperandKind kind, char end) {
-  VEC(PtxOperand) items = {0};
+  uint32_t begin = p->operands.len;
   while (!at(p, end)) {
     PtxOperand item;
     if (!parse_operand(p, &item)) return false;
-    VEC_PUSH(p->arena, &items, item);
+    VEC_PUSH(p->arena, &p->operands, item);
     if (!accept(p, ',')) break;
   }
+  uint32_t n = p->operands.len - begin;
   out->kind = kind;
-  out->items = items.data;
-  out->nitems = items.len;
+  out->nitems = n;
+  if (n)
+    out->items = memcpy(ARENA_ARRAY(p->arena, PtxOperand, n), p->operands.data + begin,
+                        n * sizeof *out->items);
+  p->operands.len = begin;
   return expect(p, end);
 }
 
@@ -240,19 +246,19 @@ static bool parse_operand(Parser *p, PtxOperand *out) {
   return !failed(p);
 }
 
-static void push(Parser *p, PtxRoutine *r, PtxStatement s) {
+static void push(Parser *p, PtxStatement s) {
   s.file = p->file;
   s.loc = p->loc;
-  VEC_PUSH(p->arena, &r->statements, s);
+  VEC_PUSH(p->arena, &p->statements, s);
 }
 
-static void push_variable(Parser *p, PtxRoutine *r, uint32_t line, const PtxVariable *v) {
+static void push_variable(Parser *p, uint32_t line, const PtxVariable *v) {
   PtxVariable *one = ARENA_NEW(p->arena, PtxVariable);
   *one = *v;
-  push(p, r, (PtxStatement){.kind = STATEMENT_VARIABLE, .line = line, .variable = one});
+  push(p, (PtxStatement){.kind = STATEMENT_VARIABLE, .line = line, .variable = one});
 }
 
-static bool parse_instruction(Parser *p, PtxRoutine *r) {
+static bool parse_instruction(Parser *p) {
   PtxStatement s = {.kind = STATEMENT_INSTRUCTION, .line = p->token.line};
   if (accept(p, '@')) {
     s.guard_negated = accept(p, '!');
@@ -272,14 +278,14 @@ static bool parse_instruction(Parser *p, PtxRoutine *r) {
     } else if (at_word(p, ".callprototype") || at_word(p, ".calltargets")) {
       return skip_to(p, ';'); /* an indirect call through it is refused where it is made */
     }
-    push(p, r, s);
+    push(p, s);
     return true;
   }
   PtxOperand list;
   if (!parse_items(p, &list, OPERAND_LIST, ';')) return false;
   s.operands = list.items;
   s.noperands = list.nitems;
-  push(p, r, s);
+  push(p, s);
   return true;
 }
 
@@ -287,14 +293,12 @@ static bool parse_instruction(Parser *p, PtxRoutine *r) {
  * every instruction, so it is read without tokens. */
 static bool parse_loc(Parser *p) {
   PtxLexer *lexer = &p->lexer;
-  unsigned long numbers[2];
+  uint64_t numbers[2];
   for (int i = 0; i < 2; i++) {
-    char *end;
     while (*lexer->at == ' ' || *lexer->at == '\t') lexer->at++;
     if (*lexer->at < '0' || *lexer->at > '9')
       return ptx_error(lexer->error, lexer->line, "number expected");
-    numbers[i] = strtoul(lexer->at, &end, 10);
-    lexer->at = end;
+    numbers[i] = ptx_decimal(&lexer->at);
   }
   lexer->at += strcspn(lexer->at, "\n");
   if (numbers[1]) { /* line 0 is code of no line of its own */
@@ -321,6 +325,7 @@ static bool space_of(const char *word, PtxSpace *space) {
 
 static bool parse_body(Parser *p, PtxRoutine *r) {
   uint32_t depth = 1;
+  p->statements.len = 0;
   while (depth && !failed(p)) {
     PtxSpace space;
     if (p->token.kind == TOKEN_END) return fail(p, "'}' expected before the end");
@@ -328,22 +333,21 @@ static bool parse_body(Parser *p, PtxRoutine *r) {
       bool open = at(p, '{');
       depth += open ? 1 : -1u;
       if (depth)
-        push(
-            p, r,
-            (PtxStatement){.kind = open ? STATEMENT_OPEN : STATEMENT_CLOSE, .line = p->token.line});
+        push(p, (PtxStatement){.kind = open ? STATEMENT_OPEN : STATEMENT_CLOSE,
+                               .line = p->token.line});
       advance(p);
     } else if (accept(p, ';')) {
       continue;
     } else if (p->token.text == p->loc_word) {
       if (!parse_loc(p)) return false;
-    } else if (at_word(p, ".pragma")) {
+    } else if (p->token.text == p->pragma_word) {
       if (!skip_to(p, ';')) return false;
     } else if (p->token.kind == TOKEN_DIRECTIVE && space_of(p->token.text, &space)) {
       advance(p);
       PtxVariable v;
       uint32_t line = p->token.line;
       if (!parse_variable(p, space, &v)) return false;
-      push_variable(p, r, line, &v);
+      push_variable(p, line, &v);
       while (accept(p, ',')) { /* .reg .b32 a, b; */
         v.name = expect_name(p);
         v.count = 0;
@@ -351,15 +355,18 @@ static bool parse_body(Parser *p, PtxRoutine *r) {
           v.count = (uint32_t)expect_integer(p);
           expect(p, '>');
         }
-        push_variable(p, r, line, &v);
+        push_variable(p, line, &v);
       }
       if (!expect(p, ';')) return false;
     } else if (p->token.kind == TOKEN_DIRECTIVE) {
       return fail(p, "instruction expected");
-    } else if (!parse_instruction(p, r)) {
+    } else if (!parse_instruction(p)) {
       return false;
     }
   }
+  uint32_t n = r->nstatements = p->statements.len;
+  r->statements = ARENA_ARRAY(p->arena, PtxStatement, n + 1);
+  if (n) memcpy(r->statements, p->statements.data, n * sizeof *r->statements);
   return !failed(p);
 }
 
@@ -479,7 +486,8 @@ bool ptx_parse(PtxTree *tree, const char *text, Arena *arena, Interner *names, P
   Parser p = {.lexer = {.at = text, .line = 1, .names = names, .error = error},
               .arena = arena,
               .tree = tree,
-              .loc_word = intern(names, ".loc")};
+              .loc_word = intern(names, ".loc"),
+              .pragma_word = intern(names, ".pragma")};
   advance(&p);
   while (p.token.kind != TOKEN_END && !failed(&p))
     if (!parse_top(&p)) return false;

@@ -48,6 +48,8 @@ typedef struct PtxLexer {
 } PtxLexer;
 
 PtxToken ptx_lex(PtxLexer *lexer);
+/* The number that digits at *at are, which are left behind. */
+uint64_t ptx_decimal(const char **at);
 
 /* --- tree ---------------------------------------------------------------------------------------
  */
@@ -123,7 +125,8 @@ typedef struct PtxRoutine {
   bool entry, body;
   uint32_t line;
   PtxVariables params, results;
-  VEC(PtxStatement) statements;
+  PtxStatement *statements;
+  uint32_t nstatements;
   uint32_t max_threads[3], required[3]; /* 0 where not given */
 } PtxRoutine;
 
