@@ -69,6 +69,13 @@ static ValueId scalar(Grad *d, ValueId v, DType dtype) {
   return grad_add(d, OP_CONST, NULL, 0, attrs, 2);
 }
 
+/* The same of AdamW's, beside `like`. What came of the number of the step is on every mesh, the
+ * count of usable steps on the world. */
+static ValueId scalar_beside(Step *s, ValueId v, const TensorType *like) {
+  ValueId own = scalar(&s->d, v, like->dtype);
+  return s->usable ? step_on_mesh(s, own, like->mesh) : own;
+}
+
 /* `v` under the layout of what is updated: R -> Partial where the parameter is Partial. */
 static ValueId like_param(Grad *d, ValueId v, const TensorType *param) {
   TensorType to = *param;
@@ -88,11 +95,11 @@ static ValueId adamw(Step *s, const OptimizerSpec *spec, const Scalars *c, const
   ValueId m = blend(d, b1, old_m, 1 - b1, g);
   ValueId square = mul(d, g, g);
   ValueId v = blend(d, b2, old_v, 1 - b2, square);
-  ValueId correction = scalar(d, c->root, state.dtype);
+  ValueId correction = scalar_beside(s, c->root, &state);
   ValueId root = mul(d, grad_unary(d, OP_SQRT, v), correction);
   ValueId slope =
       grad_binary(d, OP_DIV, m, grad_binary(d, OP_ADD, root, grad_const(d, g, spec->eps)));
-  ValueId move = mul(d, slope, scalar(d, c->rate, state.dtype));
+  ValueId move = mul(d, slope, scalar_beside(s, c->rate, &state));
   if (c->decay) value = mul(d, value, scalar(d, c->decay, state.dtype));
   step_assign(s, m_var, step_if_finite(s, m, old_m));
   step_assign(s, v_var, step_if_finite(s, v, old_v));
