@@ -66,7 +66,10 @@ KAccess fuse_access(Lower *l, uint32_t buf, const TensorType *t, const Ix *ix, K
     offset = add(f, offset, mul(f, stride, ix[d].offset));
     if (ix[d].dim >= 0) at[ix[d].dim] = add(f, at[ix[d].dim], mul(f, stride, ix[d].scale));
     if (ix[d].dyn) extra = sum(l, extra, fuse_scaled(l, ix[d].dyn, stride));
-    stride = mul(f, stride, sym_extent(f->arena, f->p, t, d));
+    /* around a dim without elements nothing is accessed: a stride of 0 would only say that all
+     * elements of another dim have one place */
+    SymId extent = sym_extent(f->arena, f->p, t, d);
+    if (extent != SYM_ZERO) stride = mul(f, stride, extent);
   }
   KAccess a = kb_access(buf);
   a.offset = fuse_slot(l, offset);

@@ -50,6 +50,8 @@ static void check_access(Check *c, uint32_t i, const KInstr *in, bool loop) {
     if (!loop && !(vec && (block || k->lanes)) && k->dims[d].role >= KDIM_INNER &&
         in->access.stride[d] != KINT_ZERO)
       fail(c, i, "scalar code depends on a loop dim");
+    if (loop && vec && in->kind == K_STORE && in->access.stride[d] == KINT_ZERO)
+      fail(c, i, "all elements are stored in one place");
   }
   if (in->kind == K_INDEX || in->kind == K_RANDOM) return;
   const KBuf *b = &k->bufs[in->access.buf];
