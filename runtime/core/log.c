@@ -382,15 +382,8 @@ void dtm_rt_log_text(RtLog *log, const char *text, bool written) {
   fflush(log->s.out);
 }
 
-void dtm_rt_log_line(RtLog *log, const char *format, ...) {
-  if (!log || log->s.rank != 0 || log->s.quiet) {
-    return;
-  }
-  char text[1024];
-  va_list args;
-  va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
-  va_end(args);
+/* A line without its end, however long. */
+static void put_line(RtLog *log, const char *text) {
   if (log->s.mode == RT_LOG_JSON) {
     fputs("{\"event\":", log->s.out);
     json_string(log->s.out, text);
@@ -400,6 +393,23 @@ void dtm_rt_log_line(RtLog *log, const char *format, ...) {
     fprintf(log->s.out, "%s\n", text);
   }
   fflush(log->s.out);
+}
+
+void dtm_rt_log_line(RtLog *log, const char *format, ...) {
+  if (!log || log->s.rank != 0 || log->s.quiet) {
+    return;
+  }
+  char start[1024];
+  va_list args, again;
+  va_start(args, format);
+  va_copy(again, args);
+  int length = vsnprintf(start, sizeof start, format, args);
+  char *all = length < (int)sizeof start ? NULL : malloc((size_t)length + 1);
+  if (all) vsnprintf(all, (size_t)length + 1, format, again);
+  put_line(log, all ? all : start);
+  free(all);
+  va_end(again);
+  va_end(args);
 }
 
 void dtm_rt_log_summary(RtLog *log) {

@@ -1,6 +1,7 @@
 /* What a run prints: JSON lines, plain lines, the bar on a terminal, metrics, curve and trace. */
 #include "comm/local.h"
 #include "core/log.h"
+#include "core/print.h"
 #include "core/trace.h"
 #include "support/suite.h"
 
@@ -93,6 +94,46 @@ START_TEST(plain) {
   ck_assert(strstr(s.text, "\nloss over steps\n") != NULL);
   ck_assert(strstr(s.text, "loss 2.5000 -> nan\nsaved \"model\"\ntest accuracy 0.8712\n") != NULL);
   ck_assert(strchr(s.text, '\033') == NULL && strchr(s.text, '\r') == NULL);
+}
+END_TEST
+
+/* Values are printed whole up to a thousand elements; then every dim shows fewer of its own. */
+START_TEST(tensors) {
+  static const struct {
+    AbiType type;
+    int numbers, gaps;
+  } rows[] = {
+      {{.dtype = ABI_F32, .rank = 0}, 1, 0},
+      {{.dtype = ABI_F32, .rank = 2, .shape = {3, 0}}, 0, 0},
+      {{.dtype = ABI_F32, .rank = 4, .shape = {3, 12, 7, 4}}, 1008, 0},
+      {{.dtype = ABI_F32, .rank = 2, .shape = {12, 13}}, 12 * 8, 12},
+      {{.dtype = ABI_F32, .rank = 4, .shape = {12, 12, 12, 12}}, 256, 1 + 4 + 16 + 64},
+      {{.dtype = ABI_F32, .rank = 8, .shape = {4, 4, 4, 4, 4, 4, 4, 4}}, 256, 255},
+  };
+  static float data[65536];
+  for (int i = 0; i < 65536; i++) data[i] = -1.234567e-20f;
+  static Screen s;
+  screen_open(&s);
+  RtLogSetup setup = setup_for(s.file, RT_LOG_JSON);
+  RtLog *log = dtm_rt_log_open(&setup);
+  dtm_rt_print_tensor(log, "x", &rows[_i].type, data);
+  fclose(s.file);
+  json_t *line = json_loads(s.text, 0, NULL);
+  const char *text = json_string_value(json_object_get(line, "event"));
+  ck_assert_msg(text && strstr(text, "] = "), "%s", s.text);
+  int numbers = 0, gaps = 0;
+  for (const char *p = strstr(text, "] = "); (p = strpbrk(p, "-.")); p += 3) {
+    bool gap = strncmp(p, "...", 3) == 0, number = strncmp(p, "-1.23457e-20", 12) == 0;
+    ck_assert_msg(gap || number, "%s", p);
+    numbers += number;
+    gaps += gap;
+    if (number) p += 9;
+  }
+  ck_assert_int_eq(numbers, rows[_i].numbers);
+  ck_assert_int_eq(gaps, rows[_i].gaps);
+  ck_assert_int_eq(text[strlen(text) - 1], rows[_i].type.rank ? ']' : '0');
+  json_decref(line);
+  dtm_rt_log_close(log);
 }
 END_TEST
 
@@ -309,6 +350,7 @@ int main(void) {
   TCase *tc = tcase_create("log");
   tcase_add_test(tc, json);
   tcase_add_test(tc, plain);
+  tcase_add_loop_test(tc, tensors, 0, 6);
   tcase_add_test(tc, silent);
   tcase_add_loop_test(tc, terminal, 0, 2);
   tcase_add_test(tc, long_run);
