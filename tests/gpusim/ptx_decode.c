@@ -102,9 +102,14 @@ static PtxOpcode *split(PtxNames *names, const char *opcode) {
   return o;
 }
 
+/* Most words differ in the first letter already. */
+static bool same(const char *a, const char *b) {
+  return *a == *b && !strcmp(a, b);
+}
+
 bool ptx_take(PtxDecoder *d, const char *modifier) {
   for (uint32_t i = 0; i < d->opcode->nmodifiers; i++)
-    if (!d->taken[i] && !strcmp(d->opcode->modifier[i], modifier)) return d->taken[i] = true;
+    if (!d->taken[i] && same(d->opcode->modifier[i], modifier)) return d->taken[i] = true;
   return false;
 }
 
@@ -116,7 +121,7 @@ int ptx_take_one(PtxDecoder *d, const char *const *list) {
 
 static bool type_of(const char *word, PtxType *type) {
   for (int t = 0; t < TYPE_COUNT; t++)
-    if (!strcmp(PTX_TYPE_INFO[t].name, word)) {
+    if (same(PTX_TYPE_INFO[t].name, word)) {
       *type = (PtxType)t;
       return true;
     }

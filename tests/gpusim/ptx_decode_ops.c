@@ -27,10 +27,13 @@ static const PtxRow *find_row(PtxDecoder *d) {
   bool whole = true;
   for (uint32_t i = 0; i < d->opcode->nmodifiers; i++) whole &= !d->taken[i];
   if (whole) return name_map_get(&d->names->rows, d->at->name);
-  size_t n = (size_t)snprintf(name, sizeof name, "%s", d->opcode->base);
-  for (uint32_t i = 0; i < d->opcode->nmodifiers; i++)
-    if (!d->taken[i])
-      n += (size_t)snprintf(name + n, sizeof name - n, ".%s", d->opcode->modifier[i]);
+  if (strlen(d->at->name) >= sizeof name) return NULL; /* of which the name is a part */
+  char *end = stpcpy(name, d->opcode->base);
+  for (uint32_t i = 0; i < d->opcode->nmodifiers; i++) {
+    if (d->taken[i]) continue;
+    *end++ = '.';
+    end = stpcpy(end, d->opcode->modifier[i]);
+  }
   return ptx_row_named(d, name);
 }
 

@@ -17,8 +17,8 @@ bool ptx_error(PtxError *error, uint32_t line, const char *format, ...) {
 }
 
 static bool in_name(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || c == '_' ||
-         c == '$' || c == '%';
+  unsigned u = (unsigned char)c, letter = (u | 32) - 'a', digit = u - '0';
+  return letter < 26 || digit < 10 || c == '_' || c == '$' || c == '%';
 }
 
 /* Blanks, // and block comments. */
