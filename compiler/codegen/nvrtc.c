@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <ftw.h>
 #include <glob.h>
 #include <link.h>
 #include <signal.h>
@@ -193,8 +194,6 @@ static uint32_t options_of(const Nvrtc *n, Arena *arena, const NvrtcJob *job,
   options[count++] = "--generate-line-info";
   options[count++] = job->exact ? "--fmad=false" : "--fmad=true";
   if (n->major >= MINIMAL_SINCE) options[count++] = "--minimal";
-  /* What all texts include is read once per process; the same bytes come out. */
-  if (n->major * 100 + n->minor >= PCH_SINCE) options[count++] = "--pch";
   return count;
 }
 
@@ -221,7 +220,7 @@ typedef struct Made {
 } Made;
 
 static bool compile_one(const Nvrtc *n, Arena *arena, const NvrtcJob *job, uint32_t number,
-                        int fd) {
+                        bool precompiles, int fd) {
   NvrtcUnit *unit = NULL;
   const char **texts = ARENA_ARRAY(arena, const char *, job->nheaders + 1);
   const char **names = ARENA_ARRAY(arena, const char *, job->nheaders + 1);
@@ -231,6 +230,8 @@ static bool compile_one(const Nvrtc *n, Arena *arena, const NvrtcJob *job, uint3
   }
   const char *options[8];
   uint32_t count = options_of(n, arena, job, options);
+  /* What all texts include is read once per process; the same bytes come out. */
+  if (precompiles) options[count++] = "--pch";
   Made made = {.job = number};
   if (n->CreateProgram(&unit, job->text, job->file, (int)job->nheaders, texts, names)) return false;
   made.ok = n->CompileProgram(unit, (int)count, options) == 0;
@@ -264,15 +265,70 @@ typedef struct Pool {
   NvrtcJob *jobs;
   const uint32_t *todo; /* jobs to compile */
   uint32_t ntodo, nworkers;
+  bool precompiles;
   Shared *shared;
+  char *folder;  /* for files of NVRTC's; NULL: there are none */
+  pid_t cleaner; /* removes it when nobody holds `used` any more */
+  int used;
   int fd[MAX_WORKERS];
   pid_t pid[MAX_WORKERS];
 } Pool;
 
+/* NVRTC puts what it precompiles in files, which it does not remove in a process that is ended:
+ * they get a folder of ours. NULL when it cannot be, or need not. */
+static char *make_folder(Arena *arena, const Nvrtc *n) {
+  const char *named = getenv("TMPDIR");
+  char *path = arena_printf(arena, "%s/dtmc-XXXXXX", named && *named ? named : "/tmp");
+  if (n->major * 100 + n->minor < PCH_SINCE || !mkdtemp(path)) return NULL;
+  char *whole = realpath(path, NULL); /* children change theirs */
+  if (!whole) rmdir(path);
+  return whole;
+}
+
+static int remove_entry(const char *path, const struct stat *s, int kind, struct FTW *where) {
+  (void)s, (void)kind, (void)where;
+  return remove(path) && errno != ENOENT;
+}
+
+static void remove_folder(char *folder) {
+  if (folder) nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+  free(folder);
+}
+
+/* A process that removes the folder when all that use it have ended, dtmc or not: they hold the
+ * other end of its pipe. False when there is none. */
+static bool start_cleaner(Pool *p) {
+  int ends[2];
+  if (!p->folder || pipe(ends)) return false;
+  p->cleaner = fork();
+  if (p->cleaner == 0) {
+    char byte;
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
+    close(ends[1]);
+    while (read(ends[0], &byte, 1) < 0 && errno == EINTR) {
+    }
+    remove_folder(p->folder);
+    _exit(0);
+  }
+  close(ends[0]);
+  p->used = ends[1];
+  if (p->cleaner > 0) return true;
+  close(p->used);
+  return false;
+}
+
+static void wait_for(pid_t pid, int *status) {
+  while (waitpid(pid, status, 0) < 0 && errno == EINTR) {
+  }
+}
+
 /* What ends dtmc ends its children, and what NVRTC does wrong is not for our handlers. */
-static void become_child(pid_t parent) {
+static void become_child(pid_t parent, const char *folder) {
   static const int ours[] = {SIGABRT, SIGSEGV, SIGFPE};
   for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) signal(ours[i], SIG_DFL);
+  if (folder) setenv("TMPDIR", folder, 1);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);  /* it died before we asked to be told */
   dup2(STDERR_FILENO, STDOUT_FILENO); /* where a text may be expected */
@@ -283,7 +339,8 @@ static _Noreturn void work(Pool *p, uint32_t worker) {
   bool ok = chdir("/") == 0;
   for (unsigned i; ok && (i = atomic_fetch_add(&p->shared->next, 1)) < p->ntodo;) {
     p->shared->current[worker] = p->todo[i] + 1;
-    ok = compile_one(p->n, p->arena, &p->jobs[p->todo[i]], p->todo[i], p->fd[worker]);
+    ok = compile_one(p->n, p->arena, &p->jobs[p->todo[i]], p->todo[i], p->folder != NULL,
+                     p->fd[worker]);
   }
   if (ok) p->shared->current[worker] = 0;
   _exit(ok ? 0 : NO_ROOM);
@@ -311,13 +368,15 @@ static void collect(Pool *p, uint32_t worker, bool *have, uint32_t *worst, const
       return; /* it ended while it wrote */
     NvrtcJob *job = &p->jobs[made.job];
     have[made.job] = true;
+    if (!made.ok && made.job < *worst) {
+      *worst = made.job;
+      *error = failure(p->arena, p->n, job, log);
+    }
+    if (!made.ok) continue;
     job->ptx = ptx;
     job->ptx_size = strlen(ptx);
     job->cubin = cubin;
     job->cubin_size = made.cubin_size;
-    if (made.ok || made.job >= *worst) continue;
-    *worst = made.job;
-    *error = failure(p->arena, p->n, job, log);
   }
 }
 
@@ -350,13 +409,15 @@ static bool run_pool(Pool *p, const char **error) {
     return false;
   }
   fflush(NULL);
+  if (p->precompiles) p->folder = make_folder(p->arena, p->n);
+  bool cleaned = start_cleaner(p);
   uint32_t started = 0;
   pid_t parent = getpid();
   for (; started < p->nworkers; started++) {
     p->fd[started] = memfd_create("dtm_nvrtc", MFD_CLOEXEC);
     p->pid[started] = p->fd[started] < 0 ? -1 : fork();
     if (p->pid[started] == 0) {
-      become_child(parent);
+      become_child(parent, p->folder);
       work(p, started);
     }
     if (p->pid[started] > 0) continue;
@@ -372,13 +433,19 @@ static bool run_pool(Pool *p, const char **error) {
   bool *have = ARENA_ARRAY(p->arena, bool, njobs + 1);
   for (uint32_t i = 0; i < started; i++) {
     int status = 0;
-    while (waitpid(p->pid[i], &status, 0) < 0 && errno == EINTR) {
-    }
+    wait_for(p->pid[i], &status);
     collect(p, i, have, &worst, &fault);
     if (!death) death = died(p, i, status);
     close(p->fd[i]);
   }
   munmap(p->shared, sizeof *p->shared);
+  if (cleaned) {
+    close(p->used);
+    wait_for(p->cleaner, &(int){0});
+    free(p->folder);
+  } else {
+    remove_folder(p->folder);
+  }
   for (uint32_t i = 0; i < p->ntodo && !fault; i++)
     if (!have[p->todo[i]])
       fault = death ? death
@@ -414,6 +481,19 @@ static uint32_t processors(void) {
   return n < 1 ? 1 : n > MAX_WORKERS ? MAX_WORKERS : (uint32_t)n;
 }
 
+static bool compile_todo(const Nvrtc *n, Arena *arena, NvrtcJob *jobs, uint32_t *todo,
+                         uint32_t ntodo, bool precompiles, const char **error) {
+  order_todo(arena, jobs, todo, ntodo);
+  Pool pool = {.n = n,
+               .arena = arena,
+               .jobs = jobs,
+               .todo = todo,
+               .ntodo = ntodo,
+               .precompiles = precompiles,
+               .nworkers = processors() < ntodo ? processors() : ntodo};
+  return run_pool(&pool, error);
+}
+
 bool nvrtc_compile(Nvrtc *n, Arena *arena, NvrtcJob *jobs, uint32_t njobs, const char **error) {
   uint32_t *todo = ARENA_ARRAY(arena, uint32_t, njobs + 1), ntodo = 0;
   NvrtcKey *keys = ARENA_ARRAY(arena, NvrtcKey, njobs + 1);
@@ -424,10 +504,14 @@ bool nvrtc_compile(Nvrtc *n, Arena *arena, NvrtcJob *jobs, uint32_t njobs, const
     if (!jobs[i].cached) todo[ntodo++] = i;
   }
   if (!ntodo) return true;
-  order_todo(arena, jobs, todo, ntodo);
-  Pool pool = {.n = n, .arena = arena, .jobs = jobs, .todo = todo, .ntodo = ntodo};
-  pool.nworkers = processors() < ntodo ? processors() : ntodo;
-  if (!run_pool(&pool, error)) return false;
+  for (uint32_t i = 0; i < ntodo; i++) jobs[todo[i]].ptx = NULL;
+  if (!compile_todo(n, arena, jobs, todo, ntodo, true, error)) {
+    /* Precompiling takes memory and files, and ends NVRTC by a signal where there is no room. */
+    uint32_t *rest = ARENA_ARRAY(arena, uint32_t, ntodo + 1), nrest = 0;
+    for (uint32_t i = 0; i < ntodo; i++)
+      if (!jobs[todo[i]].ptx) rest[nrest++] = todo[i];
+    if (!compile_todo(n, arena, jobs, rest, nrest, false, error)) return false;
+  }
   for (uint32_t i = 0; folder && i < ntodo; i++)
     nvrtc_cache_put(arena, folder, keys[todo[i]], &jobs[todo[i]]);
   if (folder) nvrtc_cache_trim(arena, folder);
