@@ -6,10 +6,21 @@
 
 #include "gpusim/sim_memory.h"
 
-enum { GUARD = 4096, PAGE = 4096 };
+enum { GUARD = 4096, PAGE = 4096, SPAN = 1 << 30 };
 
-/* Mapped between two pages that nobody may touch. When it is freed the whole of it becomes such
- * pages for good: nothing else ever lies at an address that was freed. */
+/* Addresses that device memory is taken from, one block behind the other: all of it is shown and
+ * hidden in one call. */
+typedef struct SimSpan SimSpan;
+struct SimSpan {
+  SimSpan *next;
+  char *base;
+  size_t used, room;
+};
+
+static SimSpan *spans;
+
+/* Pinned memory is mapped between two pages that nobody may touch, and becomes such pages for good
+ * when it is freed. Nothing else ever lies at an address that was freed, on a device neither. */
 struct SimBlock {
   SimBlock *next;
   SimDevice *device; /* NULL: pinned memory */
@@ -20,8 +31,8 @@ struct SimBlock {
 static bool shown;
 
 static void protect(int how) {
-  for (SimBlock *b = sim_process()->blocks; b; b = b->next)
-    if (b->device && mprotect(b->address, b->mapped, how) != 0) abort();
+  for (const SimSpan *s = spans; s; s = s->next)
+    if (mprotect(s->base, s->used, how) != 0) abort();
 }
 
 void sim_memory_show(void) {
@@ -52,18 +63,47 @@ bool sim_memory_on(const SimDevice *device, const void *address, size_t bytes) {
   return block_at(device, address, bytes) != NULL;
 }
 
+static void *reserve(size_t bytes) {
+  void *p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return p == MAP_FAILED ? NULL : p;
+}
+
+/* Whole pages, between guards, of the span that is being filled; NULL when there are no more. */
+static char *take_from_span(size_t mapped) {
+  size_t need = mapped + 2 * GUARD;
+  if (!spans || spans->room - spans->used < need) {
+    SimSpan *s = calloc(1, sizeof *s);
+    if (!s) abort();
+    *s = (SimSpan){.next = spans, .room = need > SPAN ? need : SPAN};
+    s->base = reserve(s->room);
+    if (!s->base) {
+      free(s);
+      return NULL;
+    }
+    spans = s;
+  }
+  char *base = spans->base + spans->used;
+  spans->used += need - GUARD;
+  if (shown && mprotect(base, need - GUARD, PROT_READ | PROT_WRITE) != 0) abort();
+  return base + GUARD;
+}
+
+static char *take_pinned(size_t mapped) {
+  char *base = reserve(mapped + 2 * GUARD);
+  if (base && mprotect(base + GUARD, mapped, PROT_READ | PROT_WRITE) != 0) abort();
+  return base ? base + GUARD : NULL;
+}
+
 void *sim_memory_alloc(SimDevice *device, size_t bytes) {
   SimProcess *p = sim_process();
   size_t mapped = (bytes + PAGE - 1) / PAGE * PAGE;
   if (mapped < bytes) return NULL;
   if (device && mapped > p->memory - device->allocated) return NULL;
-  char *base =
-      mmap(NULL, mapped + 2 * GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (base == MAP_FAILED) return NULL;
-  int how = !device || shown ? PROT_READ | PROT_WRITE : PROT_NONE;
+  char *address = device ? take_from_span(mapped) : take_pinned(mapped);
+  if (!address) return NULL;
   SimBlock *b = calloc(1, sizeof *b);
-  if (!b || mprotect(base + GUARD, mapped, how) != 0) abort();
-  *b = (SimBlock){p->blocks, device, base + GUARD, bytes, mapped};
+  if (!b) abort();
+  *b = (SimBlock){p->blocks, device, address, bytes, mapped};
   p->blocks = b;
   if (device) {
     char name[64];
@@ -82,10 +122,11 @@ bool sim_memory_free(SimDevice *device, void *address) {
   if (device) {
     ptx_memory_remove(device->memory, address);
     device->allocated -= b->mapped;
+    if (b->mapped && madvise(b->address, b->mapped, MADV_DONTNEED) != 0) abort();
+  } else if (mmap(b->address, b->mapped, PROT_NONE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
+    abort();
   }
-  void *gone = mmap(b->address, b->mapped, PROT_NONE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  if (gone == MAP_FAILED) abort();
   *at = b->next;
   free(b);
   return true;
