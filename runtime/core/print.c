@@ -1,6 +1,7 @@
 /* Printing of tensors: see print.h. */
 #include "core/print.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,9 +25,12 @@ static int edge_for(const AbiType *type) {
   return 1;
 }
 
+/* The sign of a NaN means nothing, and devices give it differently. */
 static void put_value(FILE *f, const AbiType *type, const void *data, int64_t i) {
   if (type->dtype == ABI_BOOL)
     fputs(abi_load_int(data, ABI_BOOL, i) ? "true" : "false", f);
+  else if (abi_is_float(type->dtype) && isnan(abi_load(data, type->dtype, i)))
+    fputs("nan", f);
   else if (abi_is_float(type->dtype))
     fprintf(f, "%.6g", abi_load(data, type->dtype, i));
   else

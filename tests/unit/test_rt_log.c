@@ -137,6 +137,20 @@ START_TEST(tensors) {
 }
 END_TEST
 
+START_TEST(special_numbers) {
+  static Screen s;
+  static const float values[] = {-0.0f, NAN, -NAN, -INFINITY};
+  const AbiType type = {.dtype = ABI_F32, .rank = 2, .shape = {2, 2}};
+  screen_open(&s);
+  RtLogSetup setup = setup_for(s.file, RT_LOG_PLAIN);
+  RtLog *log = dtm_rt_log_open(&setup);
+  dtm_rt_print_tensor(log, "x", &type, values);
+  dtm_rt_log_close(log);
+  fclose(s.file);
+  ck_assert_str_eq(s.text, "x f32[2, 2] = [[-0, nan], [nan, -inf]]\n");
+}
+END_TEST
+
 START_TEST(silent) {
   static Screen s;
   screen_open(&s);
@@ -351,6 +365,7 @@ int main(void) {
   tcase_add_test(tc, json);
   tcase_add_test(tc, plain);
   tcase_add_loop_test(tc, tensors, 0, 6);
+  tcase_add_test(tc, special_numbers);
   tcase_add_test(tc, silent);
   tcase_add_loop_test(tc, terminal, 0, 2);
   tcase_add_test(tc, long_run);
