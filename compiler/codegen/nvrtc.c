@@ -476,13 +476,30 @@ static void order_todo(Arena *arena, const NvrtcJob *jobs, uint32_t *todo, uint3
   for (uint32_t i = 0; i < n; i++) todo[i] = order[i].job;
 }
 
-static uint32_t processors(void) {
+/* How many processes compile: DTM_JOBS, else as many as there are processors. Each reads the
+ * library and what texts include anew, which is half of what a kernel costs: where programs are
+ * compiled beside each other, one per program does most. 0 with *error. */
+static uint32_t workers_allowed(Arena *arena, const char **error) {
+  const char *given = getenv("DTM_JOBS");
+  if (given && *given) {
+    char *end;
+    long n = strtol(given, &end, 10);
+    if (*end || n < 1 || n > MAX_WORKERS) {
+      *error = arena_printf(
+          arena, "DTM_JOBS=%s: how many processes compile for GPUs is a number from 1 to %d", given,
+          MAX_WORKERS);
+      return 0;
+    }
+    return (uint32_t)n;
+  }
   long n = sysconf(_SC_NPROCESSORS_ONLN);
   return n < 1 ? 1 : n > MAX_WORKERS ? MAX_WORKERS : (uint32_t)n;
 }
 
 static bool compile_todo(const Nvrtc *n, Arena *arena, NvrtcJob *jobs, uint32_t *todo,
                          uint32_t ntodo, bool precompiles, const char **error) {
+  uint32_t allowed = workers_allowed(arena, error);
+  if (!allowed) return false;
   order_todo(arena, jobs, todo, ntodo);
   Pool pool = {.n = n,
                .arena = arena,
@@ -490,7 +507,7 @@ static bool compile_todo(const Nvrtc *n, Arena *arena, NvrtcJob *jobs, uint32_t 
                .todo = todo,
                .ntodo = ntodo,
                .precompiles = precompiles,
-               .nworkers = processors() < ntodo ? processors() : ntodo};
+               .nworkers = allowed < ntodo ? allowed : ntodo};
   return run_pool(&pool, error);
 }
 

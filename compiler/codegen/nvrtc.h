@@ -1,8 +1,8 @@
 /* NVRTC: CUDA C to PTX and machine code of GPUs.
  *
  * The library is NVIDIA's and loaded when it is first needed; nothing of a CUDA toolkit is needed
- * to build dtmc. Compilation runs in processes of its own, as many as there are processors, and
- * what comes out is kept in a cache on disk. */
+ * to build dtmc. Compilation runs in processes of its own, as many as there are processors or
+ * DTM_JOBS says, and what comes out is kept in a cache on disk. */
 #ifndef DTM_CODEGEN_NVRTC_H
 #define DTM_CODEGEN_NVRTC_H
 

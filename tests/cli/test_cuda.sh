@@ -284,6 +284,13 @@ build again
 check 'the same with what the cache has' cmp first again
 DTM_CACHE='' build none
 check 'the same without a cache' cmp first none
+for jobs in 1 3; do
+  DTM_CACHE='' DTM_JOBS=$jobs build by_$jobs
+  check "the same made by $jobs processes" cmp first by_$jobs
+done
+for jobs in 0 -1 65 many 2x; do
+  DTM_CACHE='' DTM_JOBS=$jobs expect 1 'DTM_JOBS=.*a number from 1 to 64' one.dtm --target=cuda:compute_80 -o none
+done
 before=$(entries cache)
 for f in cache/*; do truncate -s -7 "$f"; done
 build repaired
