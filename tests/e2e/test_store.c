@@ -79,6 +79,28 @@ START_TEST(numbers_do_not_change) {
 }
 END_TEST
 
+/* Labels that are short of a batch come while parameters are under way, and so do sums of the loss
+ * and of a metric: work between inputs and outputs that is not begun ahead. */
+static const char measured[] =
+    "import nn\nmesh world(dp = 1)\n"
+    "module Net() {\n  embed = nn.Embedding(256, 8)\n  up = nn.Linear(8, 8)\n"
+    "  head = nn.Linear(8, 256)\n  forward(ids) { return head(tanh(up(embed(ids)))) }\n}\n"
+    "train {\n  data t = text(\"measured.dtm\", i64[4@dp, 3])\n  store @dp\n  model m = Net()\n"
+    "  let y = m(t[:, 0:2])\n  loss cross_entropy(y, t[:, 1:3])\n"
+    "  metric size = mean(square(y))\n  optimizer sgd(lr = 0.1)\n  drop_last false\n  steps 5\n}\n";
+
+START_TEST(sums_beside_what_is_under_way) {
+  double want[STEPS], got[STEPS];
+  work_write("measured.dtm", measured);
+  int n = training_losses("measured.dtm", "--mesh dp=2 --no-prefetch", "", want, STEPS);
+  for (int i = 0; i < 2; i++) { /* in both orders of simulated GPUs */
+    const char *run = i ? "--deadline=61" : "--deadline=60";
+    ck_assert_int_eq(training_losses("measured.dtm", "--mesh dp=2", run, got, STEPS), n);
+    training_near(got, want, n, 0, run);
+  }
+}
+END_TEST
+
 /* Begun where it is used or ahead: the same bits. */
 START_TEST(begun_ahead_is_the_same) {
   static const char all[] = "--mesh dp=3 -D level=3 -D acc=2";
@@ -247,6 +269,7 @@ int main(void) {
   tcase_add_loop_test(c, half_precision_stays_near, 1, 3);
   tcase_add_loop_test(c, a_step_that_overflows_is_skipped, 0, 2);
   tcase_add_test(c, begun_ahead_is_the_same);
+  tcase_add_test(c, sums_beside_what_is_under_way);
   if (!target_gpus()) tcase_add_test(c, collectives_of_a_layer);
   if (!target_gpus()) tcase_add_test(c, memory_falls);
   tcase_add_test(c, a_run_goes_on_elsewhere);

@@ -14,6 +14,7 @@ typedef struct Stretch {
   uint32_t runs;  /* so far */
   int chained;    /* within a pipeline's stages: its graphs have no branches, and are made by */
   int made;       /* dtm_cuda_graph_finish */
+  int spanned;    /* something begun ahead is under way all through it */
   /* Graphs: one for each set of blocks that its buffers have, by the number of the micro-batch. */
   uint32_t first, ngraphs;
 } Stretch;
@@ -24,6 +25,7 @@ struct CudaGraphs {
   uint32_t nexecs;
   uint64_t nodes;       /* actions of those of which a stretch has several */
   int due;              /* a stretch of a pipeline ran for the first time */
+  CUevent before;       /* on the stream of collectives, before a stretch that is spanned */
   unsigned char *ahead; /* per action: something begun ahead begins, is under way or ends here */
 };
 
@@ -55,6 +57,14 @@ static int is_closed(const CudaDevice *d, uint32_t first, uint32_t end) {
     if (inside != begins) return 0;
   }
   return 1;
+}
+
+/* Whether something is begun before [first, end) and finished behind it. */
+static int is_spanned(const CudaDevice *d, uint32_t first, uint32_t end) {
+  const Image *image = d->base.image;
+  for (uint32_t i = end; i < image->action_count; i++)
+    if (image->action[i].started && image->action[i].started - 1 < first) return 1;
+  return 0;
 }
 
 /* Whether the host looks at outputs before this action: it is the optimizer's first behind them. */
@@ -102,7 +112,11 @@ static void add_stretch(CudaDevice *d, uint32_t first, uint32_t count, int64_t m
   uint64_t nodes = sets > 1 ? (uint64_t)sets * count : 0;
   if (g->nodes + nodes > MOST) return;
   g->nodes += nodes;
-  g->at[first] = (Stretch){.count = count, .chained = chained, .first = g->nexecs, .ngraphs = sets};
+  g->at[first] = (Stretch){.count = count,
+                           .chained = chained,
+                           .spanned = is_spanned(d, first, first + count),
+                           .first = g->nexecs,
+                           .ngraphs = sets};
   g->nexecs += sets;
 }
 
@@ -172,7 +186,9 @@ int dtm_cuda_graph_open(CudaDevice *d) {
   if (status || off) return status;
   find_all(d);
   g->execs = calloc((size_t)g->nexecs + 1, sizeof(CUgraphExec));
-  return g->execs ? 0 : dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
+  if (!g->execs) return dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
+  CUresult error = d->cu->event_create(&g->before, CU_EVENT_DISABLE_TIMING);
+  return error ? dtm_cuda_failed(d, error, "make an event") : 0;
 }
 
 void dtm_cuda_graph_close(CudaDevice *d) {
@@ -180,6 +196,7 @@ void dtm_cuda_graph_close(CudaDevice *d) {
   if (!g) return;
   for (uint32_t i = 0; g->execs && i < g->nexecs; i++)
     if (g->execs[i]) d->cu->graph_exec_destroy(g->execs[i]);
+  if (g->before) d->cu->event_destroy(g->before);
   free(g->execs);
   free(g->ahead);
   free(g->at);
@@ -254,7 +271,10 @@ int dtm_cuda_graph_run(CudaDevice *d, uint32_t first, uint32_t *done) {
   int status = *exec ? 0 : capture(d, first, s, meets, exec);
   if (status) return status;
   dtm_device_place(&d->base, first);
-  if (meets) status = dtm_cuda_watch_begin(d, CUDA_LINE_GRAPH, d->compute, action);
+  /* The collectives of a graph are not on their stream: what was begun there comes first, on all
+   * ranks, and has the scratch memory until then. */
+  if (meets && s->spanned) status = dtm_cuda_comm_wait(d, d->graphs->before, d->comm, d->compute);
+  if (meets && !status) status = dtm_cuda_watch_begin(d, CUDA_LINE_GRAPH, d->compute, action);
   CUresult error = status ? CUDA_SUCCESS : d->cu->graph_launch(*exec, d->compute);
   if (error) status = dtm_cuda_failed(d, error, "run a graph");
   return status || !meets ? status : dtm_cuda_watch_end(d, CUDA_LINE_GRAPH, d->compute);
