@@ -291,7 +291,7 @@ static int remove_entry(const char *path, const struct stat *s, int kind, struct
 }
 
 static void remove_folder(char *folder) {
-  if (folder) nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+  if (folder) nftw(folder, remove_entry, 1, FTW_DEPTH | FTW_PHYS);
   free(folder);
 }
 
@@ -309,6 +309,7 @@ static bool start_cleaner(Pool *p) {
     close(ends[1]);
     while (read(ends[0], &byte, 1) < 0 && errno == EINTR) {
     }
+    close(ends[0]); /* there may be few numbers for files */
     remove_folder(p->folder);
     _exit(0);
   }

@@ -308,6 +308,7 @@ before=$(entries cache)
 mkdir temporary
 DTM_CACHE='' TMPDIR=$work/temporary build tidy
 DTM_CACHE='' TMPDIR=temporary build relative
+(ulimit -n 5 && DTM_CACHE='' TMPDIR=$work/temporary timeout 60 "$DTMC" one.dtm --target=cuda:compute_80 --emit=ptx >/dev/null 2>&1)
 check 'nothing of NVRTC stays' test -z "$(ls temporary)"
 DTM_CACHE='' TMPDIR=$work/nowhere build nowhere
 check 'the same where there is no room for its files' cmp first nowhere
