@@ -33,12 +33,20 @@ static inline const char *jit_read_text(Arena *arena, const char *path) {
   return sb.text;
 }
 
+/* Ends the test program as skipped where there is no NVRTC. A test that loads kernels in a process
+ * of its own calls this before: there the end would be a failure. */
+static inline Nvrtc *jit_open(Arena *arena) {
+  const char *error = NULL;
+  Nvrtc *nvrtc = nvrtc_open(arena, &error);
+  if (!nvrtc) exit(suite_skip(error));
+  return nvrtc;
+}
+
 /* Ends the test program with a message when anything fails; as skipped where there is no NVRTC. */
 static inline Jit jit_load(Arena *arena, Kernel *const *kernels, uint32_t n, const char *march) {
   (void)march;
   const char *error = NULL;
-  Nvrtc *nvrtc = nvrtc_open(arena, &error);
-  if (!nvrtc) exit(suite_skip(error));
+  Nvrtc *nvrtc = jit_open(arena);
   NvrtcHeader header = {"dtm.cuh",
                         jit_read_text(arena, "../../runtime/device/cuda/kernels/dtm.cuh")};
   NvrtcJob *jobs = ARENA_ARRAY(arena, NvrtcJob, n + 1);

@@ -506,6 +506,9 @@ END_TEST
 
 int main(void) {
   arena_init(&arena);
+#ifdef DTM_TEST_CUDA
+  jit_open(&arena);
+#endif
   Suite *suite = suite_create("kernel");
   TCase *t = tcase_create("kernels");
   tcase_set_timeout(t, 60);
