@@ -40,10 +40,12 @@ typedef struct PtxFault {
   PtxFaultKind kind;
   char kernel[128]; /* empty when the host did it */
   uint32_t block[3], thread[3];
-  uint32_t ptx_line; /* of the module's text, from 1; 0 when not in a kernel */
-  char file[256];    /* of .loc; empty without -lineinfo */
-  uint32_t line;     /* of .loc */
-  char text[1024];   /* all of it as one line for people */
+  uint32_t ptx_line;    /* of the module's text, from 1; 0 when not in a kernel */
+  char file[256];       /* of .loc; empty without -lineinfo */
+  uint32_t line;        /* of .loc */
+  char outer_file[256]; /* into which line that was inlined, where it was */
+  uint32_t outer_line;
+  char text[1400]; /* all of it as one line for people */
 } PtxFault;
 
 /* --- memory ------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ typedef struct PtxMemoryForm {
 } PtxMemoryForm;
 
 typedef struct PtxPlace {
-  uint32_t line, file, loc;
+  uint32_t line, file, loc, outer_file, outer_loc; /* as PtxStatement has them */
 } PtxPlace;
 
 typedef enum PtxSpecial {

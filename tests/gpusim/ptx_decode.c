@@ -159,7 +159,9 @@ PtxOp *ptx_emit(PtxDecoder *d, PtxRun *run, PtxFlow flow) {
       d->scratch, &d->ops,
       (PtxOp){
           .run = run, .flow = (uint8_t)flow, .guard = d->guard, .guard_negated = d->guard_negated});
-  VEC_PUSH(d->scratch, &d->places, (PtxPlace){d->at->line, d->at->file, d->at->loc});
+  const PtxStatement *at = d->at;
+  VEC_PUSH(d->scratch, &d->places,
+           (PtxPlace){at->line, at->file, at->loc, at->outer_file, at->outer_loc});
   return &d->ops.data[d->ops.len - 1];
 }
 

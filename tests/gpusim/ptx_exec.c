@@ -13,12 +13,16 @@
 
 enum { PATIENCE = 1 << 16 /* steps of a warp until another one has its turn */ };
 
+static const char *file_name(const PtxModule *module, uint32_t file) {
+  return file < module->nfiles ? module->files[file] : NULL;
+}
+
 static void fault_place(const PtxWarp *w, const PtxOp *op, int lane, PtxFault *fault) {
   const PtxBlock *b = w->block;
   const PtxFunction *fn = b->function;
   const PtxPlace *place = &fn->places[op - fn->ops];
-  const char *file = NULL;
-  if (place->loc && place->file < fn->module->nfiles) file = fn->module->files[place->file];
+  const char *file = place->loc ? file_name(fn->module, place->file) : NULL;
+  const char *outer = place->outer_loc ? file_name(fn->module, place->outer_file) : NULL;
   if (lane < 0) lane = w->mask ? __builtin_ctz(w->mask) : 0;
   uint32_t thread = 32 * w->index + (uint32_t)lane;
   snprintf(fault->kernel, sizeof fault->kernel, "%s", fn->info.name);
@@ -32,6 +36,10 @@ static void fault_place(const PtxWarp *w, const PtxOp *op, int lane, PtxFault *f
     snprintf(fault->file, sizeof fault->file, "%s", file);
     fault->line = place->loc;
   }
+  if (file && outer) {
+    snprintf(fault->outer_file, sizeof fault->outer_file, "%s", outer);
+    fault->outer_line = place->outer_loc;
+  }
 }
 
 void ptx_fail(PtxWarp *w, const PtxOp *op, int lane, PtxFaultKind kind, const char *format, ...) {
@@ -41,12 +49,16 @@ void ptx_fail(PtxWarp *w, const PtxOp *op, int lane, PtxFaultKind kind, const ch
   b->failed = true;
   *fault = (PtxFault){.kind = kind};
   fault_place(w, op, lane, fault);
-  char what[500], where[300] = "";
+  char what[400], where[600] = "";
   va_list ap;
   va_start(ap, format);
   vsnprintf(what, sizeof what, format, ap);
   va_end(ap);
-  if (fault->line) snprintf(where, sizeof where, "%s:%u, ", fault->file, fault->line);
+  if (fault->outer_line)
+    snprintf(where, sizeof where, "%s:%u in %s:%u, ", fault->file, fault->line, fault->outer_file,
+             fault->outer_line);
+  else if (fault->line)
+    snprintf(where, sizeof where, "%s:%u, ", fault->file, fault->line);
   snprintf(fault->text, sizeof fault->text,
            "kernel '%s', block (%u, %u, %u), thread (%u, %u, %u), %sPTX line %u: %s", fault->kernel,
            fault->block[0], fault->block[1], fault->block[2], fault->thread[0], fault->thread[1],

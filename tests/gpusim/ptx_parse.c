@@ -3,7 +3,15 @@
  * errors. */
 #include "ptx_tree.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+/* A line that was inlined, and the line of no inlined function that it came to. */
+typedef struct Inlined {
+  uint32_t file, loc, outer_file, outer_loc;
+} Inlined;
+
+enum { INLINED = 64 };
 
 typedef struct Parser {
   PtxLexer lexer;
@@ -14,7 +22,8 @@ typedef struct Parser {
   /* What is being read, from where it began; moved to its place when its number is known. */
   VEC(PtxOperand) operands;
   VEC(PtxStatement) statements;
-  uint32_t file, loc; /* of the last .loc */
+  uint32_t file, loc, outer_file, outer_loc; /* of the last .loc */
+  Inlined inlined[INLINED];                  /* seen last, by file and line */
 } Parser;
 
 static void advance(Parser *p) {
@@ -249,6 +258,8 @@ static bool parse_operand(Parser *p, PtxOperand *out) {
 static void push(Parser *p, PtxStatement s) {
   s.file = p->file;
   s.loc = p->loc;
+  s.outer_file = p->outer_file;
+  s.outer_loc = p->outer_loc;
   VEC_PUSH(p->arena, &p->statements, s);
 }
 
@@ -289,6 +300,19 @@ static bool parse_instruction(Parser *p) {
   return true;
 }
 
+static Inlined *inlined_slot(Parser *p, uint32_t file, uint32_t loc) {
+  return &p->inlined[(31 * file + loc) % INLINED];
+}
+
+/* The last .loc is a line that stands inlined at another one, which may be inlined itself. */
+static void place_outer(Parser *p, uint32_t file, uint32_t loc) {
+  const Inlined *in = inlined_slot(p, file, loc);
+  bool known = in->file == file && in->loc == loc;
+  p->outer_file = known ? in->outer_file : file;
+  p->outer_loc = known ? in->outer_loc : loc;
+  *inlined_slot(p, p->file, p->loc) = (Inlined){p->file, p->loc, p->outer_file, p->outer_loc};
+}
+
 /* file line column [, function_name x [+ n], inlined_at file line column]: there is one for almost
  * every instruction, so it is read without tokens. */
 static bool parse_loc(Parser *p) {
@@ -300,10 +324,20 @@ static bool parse_loc(Parser *p) {
       return ptx_error(lexer->error, lexer->line, "number expected");
     numbers[i] = ptx_decimal(&lexer->at);
   }
-  lexer->at += strcspn(lexer->at, "\n");
+  static const char mark[] = ", inlined_at ";
+  const char *rest = lexer->at;
+  size_t length = strcspn(rest, "\n");
+  lexer->at += length;
   if (numbers[1]) { /* line 0 is code of no line of its own */
     p->file = (uint32_t)numbers[0];
     p->loc = (uint32_t)numbers[1];
+    p->outer_file = p->outer_loc = 0;
+    const char *outer = memchr(rest, ',', length) ? strstr(rest, mark) : NULL;
+    if (outer && outer < lexer->at) {
+      char *end;
+      unsigned long file = strtoul(outer + strlen(mark), &end, 10);
+      place_outer(p, (uint32_t)file, (uint32_t)strtoul(end, NULL, 10));
+    }
   }
   advance(p);
   return !failed(p);
@@ -419,7 +453,7 @@ static bool parse_routine(Parser *p, bool entry) {
   }
   if (accept(p, '{')) {
     r.body = true;
-    p->file = p->loc = 0;
+    p->file = p->loc = p->outer_file = p->outer_loc = 0;
     if (!parse_body(p, &r)) return false;
   } else if (!expect(p, ';')) {
     return false;

@@ -108,10 +108,11 @@ typedef enum PtxStatementKind {
 
 typedef struct PtxStatement {
   PtxStatementKind kind;
-  uint32_t line;      /* of the PTX */
-  uint32_t file, loc; /* of .loc; loc 0 when none was seen */
-  const char *name;   /* opcode, label */
-  const char *guard;  /* predicate register or NULL */
+  uint32_t line;                  /* of the PTX */
+  uint32_t file, loc;             /* of .loc; loc 0 when none was seen */
+  uint32_t outer_file, outer_loc; /* into which line that is inlined; outer_loc 0: it is not */
+  const char *name;               /* opcode, label */
+  const char *guard;              /* predicate register or NULL */
   bool guard_negated;
   PtxOperand *operands;
   uint32_t noperands;

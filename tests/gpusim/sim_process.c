@@ -181,9 +181,18 @@ static CUresult error_of(PtxFaultKind kind) {
   return CUDA_ERROR_UNKNOWN;
 }
 
-/* The line of a source, where the file is found as named or in the folder GPUSIM_SOURCES. */
-static void source_line(char *out, size_t size, const char *name, uint32_t at) {
-  char path[1024];
+static int put_line(char *out, size_t size, const char *name, uint32_t at, char *text) {
+  text[strcspn(text, "\n")] = 0;
+  int n = snprintf(out, size, "\n  %s:%u: %s", name, at, text);
+  return n < (int)size ? n : (int)size - 1;
+}
+
+/* The line of a source, where the file is found as named or in the folder GPUSIM_SOURCES; before it
+ * the last one that names a place in a program, where it names none itself. The length. */
+static int source_line(char *out, size_t size, const char *name, uint32_t at) {
+  char path[1024], named[256] = "";
+  uint32_t named_at = 0;
+  int n = 0;
   *out = 0;
   FILE *f = *name ? fopen(name, "r") : NULL;
   const char *folder = getenv("GPUSIM_SOURCES"), *base = strrchr(name, '/');
@@ -191,21 +200,27 @@ static void source_line(char *out, size_t size, const char *name, uint32_t at) {
     snprintf(path, sizeof path, "%s/%s", folder, base ? base + 1 : name);
     f = fopen(path, "r");
   }
-  if (!f) return;
+  if (!f) return 0;
   char *text = NULL;
   size_t room = 0;
-  for (uint32_t i = 0; i < at && getline(&text, &room, f) > 0; i++) continue;
-  if (text) {
-    text[strcspn(text, "\n")] = 0;
-    snprintf(out, size, "\n  %s:%u: %s", name, at, text);
+  for (uint32_t i = 1; i <= at && getline(&text, &room, f) > 0; i++) {
+    bool names = strstr(text, " // ") && strstr(text, ".dtm:");
+    if (names) snprintf(named, sizeof named, "%s", text);
+    if (names) named_at = i;
+    if (i < at) continue;
+    if (named_at && named_at < at) n = put_line(out, size, name, named_at, named);
+    n += put_line(out + n, size - (size_t)n, name, at, text);
   }
   free(text);
   fclose(f);
+  return n;
 }
 
 SimPoll sim_fault(SimDevice *device, const PtxFault *fault, const char *doing) {
-  char text[512];
-  source_line(text, sizeof text, fault->file, fault->line);
+  char text[1024];
+  int n = source_line(text, sizeof text, fault->file, fault->line);
+  if (fault->outer_line)
+    source_line(text + n, sizeof text - (size_t)n, fault->outer_file, fault->outer_line);
   return sim_fail(device, error_of(fault->kind), "%s: %s%s", doing, fault->text, text);
 }
 

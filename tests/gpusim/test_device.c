@@ -450,9 +450,12 @@ START_TEST(kernel_that_writes_elsewhere) {
   status = RUN(out, "GPUSIM_REPORT=report", "./wild --steps 2");
   refuses(status, 101, "on GPU 0: CUDA_ERROR_");
   says(out, "with DTM_CUDA_WAIT=1 in the environment every operation is waited for");
-  status = RUN(out, "GPUSIM_REPORT=report DTM_CUDA_WAIT=1", "./wild --steps 2");
+  status =
+      RUN(out, "GPUSIM_REPORT=named GPUSIM_SOURCES=edited DTM_CUDA_WAIT=1", "./wild --steps 2");
   refuses(status, 101, "at step 1, dropout (");
   says(out, "model.dtm:13:");
+  ck_assert_int_gt(work_count("dtm\\.cuh:[0-9]* in .*dropout\\.cu:[0-9]*, PTX line", "named"), 0);
+  ck_assert_int_gt(work_count("dropout\\.cu:.* // .*model\\.dtm:13:", "named"), 0);
   status = work_run(out, sizeof out,
                     "$DTMC model.dtm " GPU " --emit=cuda -o odd/ && cd odd && "
                     "ls | grep -v dropout | xargs rm && sed -i "

@@ -300,6 +300,10 @@ static const Case cases[] = {
      1, 64, PTX_FAULT_NONE, NULL},
     {"trap", "setp.eq.u32 %p1, %r1, 3; @%p1 trap;", 1, 32, PTX_FAULT_TRAP,
      "thread (3, 0, 0), made.cu:77, PTX line 14"},
+    {"trap in a function inlined in another one",
+     ".loc 1 22 3, function_name f, inlined_at 1 34 5\nmov.u32 %r10, 1;\n"
+     ".loc 1 77 3, function_name g, inlined_at 1 22 9\ntrap;",
+     1, 32, PTX_FAULT_TRAP, "thread (0, 0, 0), made.cu:77 in made.cu:34, PTX line 17"},
 };
 
 START_TEST(planted) {
