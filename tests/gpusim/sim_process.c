@@ -63,7 +63,12 @@ static void set_up(void) {
   p->ndevices = (int)number("GPUSIM_DEVICES", 8);
   if (p->ndevices > SIM_DEVICES) p->ndevices = SIM_DEVICES;
   p->memory = (size_t)number("GPUSIM_MEMORY", 2147483648.0);
-  p->capability = (int)(number("GPUSIM_CAPABILITY", 99.0) * 10 + 0.5);
+  double capability = number("GPUSIM_CAPABILITY", 99.0);
+  if (capability < 1 || capability >= 100) {
+    misuse("GPUSIM_CAPABILITY", "a version such as 9.0");
+    capability = 99;
+  }
+  p->capability = (int)(capability * 10 + 0.5);
   p->deadline = number("GPUSIM_DEADLINE", 60);
   p->all_races = number("GPUSIM_RACES", 0) > 0;
   p->async = order();
