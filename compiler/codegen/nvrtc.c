@@ -7,7 +7,6 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <ftw.h>
 #include <glob.h>
 #include <link.h>
 #include <signal.h>
@@ -41,7 +40,7 @@ typedef struct NvrtcUnit NvrtcUnit; /* nvrtcProgram is a pointer to it */
   X(GetProgramLogSize, (NvrtcUnit * unit, size_t * size))                                          \
   X(GetProgramLog, (NvrtcUnit * unit, char *log))
 
-enum { OLDEST_MAJOR = 12, MINIMAL_SINCE = 13, PCH_SINCE = 1208, MAX_ARCHS = 64, MAX_WORKERS = 64 };
+enum { OLDEST_MAJOR = 12, MINIMAL_SINCE = 13, MAX_ARCHS = 64, MAX_WORKERS = 64 };
 enum { NO_ROOM = 3 }; /* the exit code of a child that could not keep what it made */
 
 struct Nvrtc {
@@ -220,7 +219,7 @@ typedef struct Made {
 } Made;
 
 static bool compile_one(const Nvrtc *n, Arena *arena, const NvrtcJob *job, uint32_t number,
-                        bool precompiles, int fd) {
+                        int fd) {
   NvrtcUnit *unit = NULL;
   const char **texts = ARENA_ARRAY(arena, const char *, job->nheaders + 1);
   const char **names = ARENA_ARRAY(arena, const char *, job->nheaders + 1);
@@ -230,8 +229,6 @@ static bool compile_one(const Nvrtc *n, Arena *arena, const NvrtcJob *job, uint3
   }
   const char *options[8];
   uint32_t count = options_of(n, arena, job, options);
-  /* What all texts include is read once per process; the same bytes come out. */
-  if (precompiles) options[count++] = "--pch";
   Made made = {.job = number};
   if (n->CreateProgram(&unit, job->text, job->file, (int)job->nheaders, texts, names)) return false;
   made.ok = n->CompileProgram(unit, (int)count, options) == 0;
@@ -265,60 +262,10 @@ typedef struct Pool {
   NvrtcJob *jobs;
   const uint32_t *todo; /* jobs to compile */
   uint32_t ntodo, nworkers;
-  bool precompiles;
   Shared *shared;
-  char *folder;  /* for files of NVRTC's; NULL: there are none */
-  pid_t cleaner; /* removes it when nobody holds `used` any more */
-  int used;
   int fd[MAX_WORKERS];
   pid_t pid[MAX_WORKERS];
 } Pool;
-
-/* NVRTC puts what it precompiles in files, which it does not remove in a process that is ended:
- * they get a folder of ours. NULL when it cannot be, or need not. */
-static char *make_folder(Arena *arena, const Nvrtc *n) {
-  const char *named = getenv("TMPDIR");
-  char *path = arena_printf(arena, "%s/dtmc-XXXXXX", named && *named ? named : "/tmp");
-  if (n->major * 100 + n->minor < PCH_SINCE || !mkdtemp(path)) return NULL;
-  char *whole = realpath(path, NULL); /* children change theirs */
-  if (!whole) rmdir(path);
-  return whole;
-}
-
-static int remove_entry(const char *path, const struct stat *s, int kind, struct FTW *where) {
-  (void)s, (void)kind, (void)where;
-  return remove(path) && errno != ENOENT;
-}
-
-static void remove_folder(char *folder) {
-  if (folder) nftw(folder, remove_entry, 1, FTW_DEPTH | FTW_PHYS);
-  free(folder);
-}
-
-/* A process that removes the folder when all that use it have ended, dtmc or not: they hold the
- * other end of its pipe. False when there is none. */
-static bool start_cleaner(Pool *p) {
-  int ends[2];
-  if (!p->folder || pipe(ends)) return false;
-  p->cleaner = fork();
-  if (p->cleaner == 0) {
-    char byte;
-    signal(SIGINT, SIG_IGN);
-    signal(SIGTERM, SIG_IGN);
-    signal(SIGHUP, SIG_IGN);
-    close(ends[1]);
-    while (read(ends[0], &byte, 1) < 0 && errno == EINTR) {
-    }
-    close(ends[0]); /* there may be few numbers for files */
-    remove_folder(p->folder);
-    _exit(0);
-  }
-  close(ends[0]);
-  p->used = ends[1];
-  if (p->cleaner > 0) return true;
-  close(p->used);
-  return false;
-}
 
 static void wait_for(pid_t pid, int *status) {
   while (waitpid(pid, status, 0) < 0 && errno == EINTR) {
@@ -326,10 +273,9 @@ static void wait_for(pid_t pid, int *status) {
 }
 
 /* What ends dtmc ends its children, and what NVRTC does wrong is not for our handlers. */
-static void become_child(pid_t parent, const char *folder) {
+static void become_child(pid_t parent) {
   static const int ours[] = {SIGABRT, SIGSEGV, SIGFPE};
   for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) signal(ours[i], SIG_DFL);
-  if (folder) setenv("TMPDIR", folder, 1);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);  /* it died before we asked to be told */
   dup2(STDERR_FILENO, STDOUT_FILENO); /* where a text may be expected */
@@ -340,8 +286,7 @@ static _Noreturn void work(Pool *p, uint32_t worker) {
   bool ok = chdir("/") == 0;
   for (unsigned i; ok && (i = atomic_fetch_add(&p->shared->next, 1)) < p->ntodo;) {
     p->shared->current[worker] = p->todo[i] + 1;
-    ok = compile_one(p->n, p->arena, &p->jobs[p->todo[i]], p->todo[i], p->folder != NULL,
-                     p->fd[worker]);
+    ok = compile_one(p->n, p->arena, &p->jobs[p->todo[i]], p->todo[i], p->fd[worker]);
   }
   if (ok) p->shared->current[worker] = 0;
   _exit(ok ? 0 : NO_ROOM);
@@ -410,15 +355,13 @@ static bool run_pool(Pool *p, const char **error) {
     return false;
   }
   fflush(NULL);
-  if (p->precompiles) p->folder = make_folder(p->arena, p->n);
-  bool cleaned = start_cleaner(p);
   uint32_t started = 0;
   pid_t parent = getpid();
   for (; started < p->nworkers; started++) {
     p->fd[started] = memfd_create("dtm_nvrtc", MFD_CLOEXEC);
     p->pid[started] = p->fd[started] < 0 ? -1 : fork();
     if (p->pid[started] == 0) {
-      become_child(parent, p->folder);
+      become_child(parent);
       work(p, started);
     }
     if (p->pid[started] > 0) continue;
@@ -440,13 +383,6 @@ static bool run_pool(Pool *p, const char **error) {
     close(p->fd[i]);
   }
   munmap(p->shared, sizeof *p->shared);
-  if (cleaned) {
-    close(p->used);
-    wait_for(p->cleaner, &(int){0});
-    free(p->folder);
-  } else {
-    remove_folder(p->folder);
-  }
   for (uint32_t i = 0; i < p->ntodo && !fault; i++)
     if (!have[p->todo[i]])
       fault = death ? death
@@ -478,8 +414,8 @@ static void order_todo(Arena *arena, const NvrtcJob *jobs, uint32_t *todo, uint3
 }
 
 /* How many processes compile: DTM_JOBS, else as many as there are processors. Each reads the
- * library and what texts include anew, which is half of what a kernel costs: where programs are
- * compiled beside each other, one per program does most. 0 with *error. */
+ * library anew, which is half of what a kernel costs: where programs are compiled beside each
+ * other, one per program does most. 0 with *error. */
 static uint32_t workers_allowed(Arena *arena, const char **error) {
   const char *given = getenv("DTM_JOBS");
   if (given && *given) {
@@ -497,21 +433,6 @@ static uint32_t workers_allowed(Arena *arena, const char **error) {
   return n < 1 ? 1 : n > MAX_WORKERS ? MAX_WORKERS : (uint32_t)n;
 }
 
-static bool compile_todo(const Nvrtc *n, Arena *arena, NvrtcJob *jobs, uint32_t *todo,
-                         uint32_t ntodo, bool precompiles, const char **error) {
-  uint32_t allowed = workers_allowed(arena, error);
-  if (!allowed) return false;
-  order_todo(arena, jobs, todo, ntodo);
-  Pool pool = {.n = n,
-               .arena = arena,
-               .jobs = jobs,
-               .todo = todo,
-               .ntodo = ntodo,
-               .precompiles = precompiles,
-               .nworkers = allowed < ntodo ? allowed : ntodo};
-  return run_pool(&pool, error);
-}
-
 bool nvrtc_compile(Nvrtc *n, Arena *arena, NvrtcJob *jobs, uint32_t njobs, const char **error) {
   uint32_t *todo = ARENA_ARRAY(arena, uint32_t, njobs + 1), ntodo = 0;
   NvrtcKey *keys = ARENA_ARRAY(arena, NvrtcKey, njobs + 1);
@@ -522,14 +443,12 @@ bool nvrtc_compile(Nvrtc *n, Arena *arena, NvrtcJob *jobs, uint32_t njobs, const
     if (!jobs[i].cached) todo[ntodo++] = i;
   }
   if (!ntodo) return true;
-  for (uint32_t i = 0; i < ntodo; i++) jobs[todo[i]].ptx = NULL;
-  if (!compile_todo(n, arena, jobs, todo, ntodo, true, error)) {
-    /* Precompiling takes memory and files, and ends NVRTC by a signal where there is no room. */
-    uint32_t *rest = ARENA_ARRAY(arena, uint32_t, ntodo + 1), nrest = 0;
-    for (uint32_t i = 0; i < ntodo; i++)
-      if (!jobs[todo[i]].ptx) rest[nrest++] = todo[i];
-    if (!compile_todo(n, arena, jobs, rest, nrest, false, error)) return false;
-  }
+  uint32_t allowed = workers_allowed(arena, error);
+  if (!allowed) return false;
+  order_todo(arena, jobs, todo, ntodo);
+  Pool pool = {.n = n, .arena = arena, .jobs = jobs, .todo = todo, .ntodo = ntodo};
+  pool.nworkers = allowed < ntodo ? allowed : ntodo;
+  if (!run_pool(&pool, error)) return false;
   for (uint32_t i = 0; folder && i < ntodo; i++)
     nvrtc_cache_put(arena, folder, keys[todo[i]], &jobs[todo[i]]);
   if (folder) nvrtc_cache_trim(arena, folder);

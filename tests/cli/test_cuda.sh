@@ -308,17 +308,11 @@ before=$(entries cache)
 mkdir temporary
 DTM_CACHE='' TMPDIR=$work/temporary build tidy
 DTM_CACHE='' TMPDIR=temporary build relative
-(ulimit -n 5 && DTM_CACHE='' TMPDIR=$work/temporary timeout 60 "$DTMC" one.dtm --target=cuda:compute_80 --emit=ptx >/dev/null 2>&1)
 check 'nothing of NVRTC stays' test -z "$(ls temporary)"
 DTM_CACHE='' TMPDIR=$work/nowhere build nowhere
 check 'the same where there is no room for its files' cmp first nowhere
 (ulimit -f 2000 && DTM_CACHE='' "$DTMC" one.dtm --target=cuda:compute_80 -o small 2>log) || cat log
 check 'the same where they are too large' cmp first small
-DTM_CACHE='' TMPDIR=$work/temporary "$DTMC" one.dtm --target=cuda -o cut &
-for _ in {1..200}; do [ -n "$(ls temporary)" ] && break || sleep 0.02; done
-kill -KILL $! && wait $! 2>/dev/null
-for _ in {1..200}; do [ -z "$(ls temporary)" ] && break || sleep 0.05; done
-check 'nor when dtmc is killed' test -z "$(ls temporary)"
 DTM_CACHE=/proc/nowhere/cache build unwritable
 check 'the same where the cache cannot be' cmp first unwritable
 chmod a-w cache
