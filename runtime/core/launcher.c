@@ -123,12 +123,12 @@ int dtm_rt_launcher_find(const RtOptions *o, Launcher *out) {
       return dtm_rt_fail(NULL, RT_USAGE, "%s=%d is not below %s=%d", l->rank, (int)out->rank,
                          l->world, (int)out->world);
     }
+    if (out->world == 1) {
+      continue;
+    }
     if (out->local_world > out->world) {
       return dtm_rt_fail(NULL, RT_USAGE, "%s=%d is more than %s=%d", l->local_world,
                          (int)out->local_world, l->world, (int)out->world);
-    }
-    if (out->world == 1) {
-      continue;
     }
     error = check_alone(l, out);
     if (error) {

@@ -64,7 +64,8 @@ static void set_up(void) {
   if (p->ndevices > SIM_DEVICES) p->ndevices = SIM_DEVICES;
   p->memory = (size_t)number("GPUSIM_MEMORY", 2147483648.0);
   double capability = number("GPUSIM_CAPABILITY", 99.0);
-  if (capability < 1 || capability >= 100) {
+  bool chip = capability >= 1 && capability < 30; /* 80 was meant as 8.0 */
+  if (!chip && capability != 99) {
     misuse("GPUSIM_CAPABILITY", "a version such as 9.0");
     capability = 99;
   }
