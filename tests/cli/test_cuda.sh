@@ -305,14 +305,6 @@ check 'pipes in the place of entries are not waited for' \
 check 'and entries are made anew' cmp first pipes
 find cache -type p -delete
 before=$(entries cache)
-mkdir temporary
-DTM_CACHE='' TMPDIR=$work/temporary build tidy
-DTM_CACHE='' TMPDIR=temporary build relative
-check 'nothing of NVRTC stays' test -z "$(ls temporary)"
-DTM_CACHE='' TMPDIR=$work/nowhere build nowhere
-check 'the same where there is no room for its files' cmp first nowhere
-(ulimit -f 2000 && DTM_CACHE='' "$DTMC" one.dtm --target=cuda:compute_80 -o small 2>log) || cat log
-check 'the same where they are too large' cmp first small
 DTM_CACHE=/proc/nowhere/cache build unwritable
 check 'the same where the cache cannot be' cmp first unwritable
 chmod a-w cache

@@ -54,7 +54,6 @@ CUresult cuStreamSynchronize(CUstream handle) {
   return standin_leave(error ? error : sim_wait(sim_mark(s)));
 }
 
-/* The first query of a place in the queue says no; then what it needs runs, as far as it can. */
 /* The end of a query. A host that is told to wait asks again soon, and hiding device memory from it
  * meanwhile is dear. */
 static CUresult leave_query(const SimDevice *device, SimMark mark) {
@@ -64,6 +63,7 @@ static CUresult leave_query(const SimDevice *device, SimMark mark) {
   return CUDA_ERROR_NOT_READY;
 }
 
+/* The first query of a place in the queue says no; then what it needs runs, as far as it can. */
 CUresult cuStreamQuery(CUstream handle) {
   CUresult error;
   sim_enter("cuStreamQuery", NULL);
