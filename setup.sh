@@ -2,8 +2,9 @@
 # Installs what dtm needs to build and test on Debian 12 (root or sudo). Does nothing when all is there.
 set -eu
 
+# ocl-icd-opencl-dev: oneDNN's CMake package looks for OpenCL and fails without it.
 packages=(build-essential cmake ninja-build flex bison pkg-config git ca-certificates
-  llvm-19-dev mold libdnnl-dev libopenmpi-dev openmpi-bin libjansson-dev zlib1g-dev check
+  llvm-19-dev mold libdnnl-dev ocl-icd-opencl-dev libopenmpi-dev openmpi-bin libjansson-dev zlib1g-dev check
   dataset-fashion-mnist bible-kjv clang clang-format-14 libclang-rt-14-dev libomp-14-dev)
 
 # NVRTC (the version the tests are run with), where there is no CUDA toolkit: NVIDIA's package of PyPI,
