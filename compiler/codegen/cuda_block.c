@@ -118,11 +118,22 @@ static bool is_array(const CudaText *t, uint32_t i) {
   return t->form[i] == CUDA_FORM_ARRAY && !t->single;
 }
 
-/* The sums that this block adds to stay in registers: whole rows of aligned vectors. */
+/* The sums that this block adds to stay in registers. */
 static bool keeps(const CudaText *t, const KBlock *block) {
   for (uint32_t i = block->first; t->keeping && i < block->first + block->count; i++)
     if (instr(t, i)->kind == K_ACCUM && !is_row_sum(t, i)) return true;
   return false;
+}
+
+/* How a block that takes W elements at once moves them. Of a kernel that may keep sums in registers
+ * one text is for rows of whole, aligned vectors and the other for those that are not (or are very
+ * long): neither holds the loop of the other, which is half of what NVRTC has to do. */
+typedef enum Moves { MOVES_EITHER, MOVES_VECTORS, MOVES_SINGLES } Moves;
+
+static Moves moves_of(const CudaText *t, const KBlock *block) {
+  if (!t->kept) return MOVES_EITHER;
+  if (!t->keeping) return MOVES_SINGLES;
+  return cuda_begins_anywhere(t, block) ? MOVES_EITHER : MOVES_VECTORS;
 }
 
 /* Where the vectors of every contiguous access begin, and whether they may be moved as words. */
@@ -141,7 +152,7 @@ static void emit_pointers(CudaText *t, const KBlock *block) {
               index ? " + " : "", index ? index : "");
     strbuf_printf(&wide, "%sp%u", wide.len ? ", " : "", i + 1);
   }
-  if (keeps(t, block)) return;
+  if (moves_of(t, block) == MOVES_VECTORS) return;
   const char *even = isdigit((unsigned char)*t->each) || t->columns
                          ? ""
                          : arena_printf(t->arena, "each == %u && ", t->width);
@@ -225,37 +236,54 @@ static bool computes_elements(const CudaText *t, const KBlock *block) {
 /* The elements of a vector that is not whole, or not aligned, one by one: by the thread that has
  * the vector, so that a thread has the same elements in every loop. Where rows are not even, `each`
  * is 1, and neighbouring threads have neighbouring elements. */
-static void emit_singles(CudaText *t, const KBlock *block, const char *hi) {
-  const char *i = t->index[t->vec];
+static void open_singles(CudaText *t, const char *hi) {
+  const char *i = arena_printf(t->arena, "i%u", t->vec);
   cuda_line(t, "#pragma unroll 1");
   cuda_open(t, "for (int64_t j = %s, last = dtm_least(%s + %s, %s); j < last; j++) {", i, i,
             t->each, hi);
   t->single = true;
   t->index[t->vec] = "j";
-  compute_elements(t, block, NULL);
-  t->index[t->vec] = i;
+}
+
+static void close_singles(CudaText *t) {
+  t->index[t->vec] = arena_printf(t->arena, "i%u", t->vec);
   t->single = false;
   cuda_close(t);
 }
 
+static void emit_singles(CudaText *t, const KBlock *block, const char *hi) {
+  open_singles(t, hi);
+  compute_elements(t, block, NULL);
+  close_singles(t);
+}
+
+static void emit_words(CudaText *t, const KBlock *block, const char *at) {
+  load_arrays(t, block, at);
+  open_elements(t);
+  compute_elements(t, block, NULL);
+  close_elements(t);
+  store_arrays(t, block, at);
+}
+
 static void emit_vectors(CudaText *t, const KBlock *block, const char *lo, const char *hi) {
   if (!computes_elements(t, block)) return;
-  if (t->width > 1) emit_pointers(t, block);
+  Moves moves = moves_of(t, block);
+  if (t->width > 1 && moves != MOVES_SINGLES) emit_pointers(t, block);
   open_vectors(t, lo, hi);
   const char *at = t->index[t->vec] = arena_printf(t->arena, "i%u", t->vec);
-  if (t->width > 1) {
-    cuda_open(t, "if (wide && %s + %u <= %s) {", at, t->width, hi);
-    load_arrays(t, block, at);
-    open_elements(t);
+  if (t->width == 1) {
     compute_elements(t, block, NULL);
-    close_elements(t);
-    store_arrays(t, block, at);
+  } else if (moves == MOVES_VECTORS) {
+    emit_words(t, block, at);
+  } else if (moves == MOVES_SINGLES) {
+    emit_singles(t, block, hi);
+  } else {
+    cuda_open(t, "if (wide && %s + %u <= %s) {", at, t->width, hi);
+    emit_words(t, block, at);
     t->depth--;
     cuda_open(t, "} else {");
     emit_singles(t, block, hi);
     cuda_close(t);
-  } else {
-    compute_elements(t, block, NULL);
   }
   t->index[t->vec] = NULL;
   cuda_close(t);
@@ -280,16 +308,10 @@ static void close_kept(CudaText *t) {
 static void emit_kept(CudaText *t, const KBlock *block) {
   if (t->width > 1) emit_pointers(t, block);
   open_kept(t);
-  const char *at = t->index[t->vec];
-  if (t->width > 1) {
-    load_arrays(t, block, at);
-    open_elements(t);
+  if (t->width > 1)
+    emit_words(t, block, t->index[t->vec]);
+  else
     compute_elements(t, block, NULL);
-    close_elements(t);
-    store_arrays(t, block, at);
-  } else {
-    compute_elements(t, block, NULL);
-  }
   close_kept(t);
 }
 
@@ -466,17 +488,13 @@ static void begin_kept(CudaText *t, uint32_t i, const char *neutral) {
 
 /* Dealt out as in the loops that add: every thread begins the columns it owns. */
 static void begin_in_memory(CudaText *t, uint32_t i, const char *neutral, const char *extent) {
-  const char *guard = NULL;
   uint32_t inner = open_inner(t);
   open_vectors(t, "0", extent);
   t->index[t->vec] = arena_printf(t->arena, "i%u", t->vec);
-  if (t->width > 1) {
-    guard = arena_printf(t->arena, "e < %s && i%u + e < %s", t->each, t->vec, extent);
-    open_elements(t);
-  }
-  cuda_line(t, "%s%s[%s] = %s;", condition(t, guard, 0), t->buf[instr(t, i)->access.buf],
-            accumulator_address(t, i), cuda_stored(t, storage_of(t, i), neutral));
-  if (t->width > 1) close_elements(t);
+  if (t->width > 1) open_singles(t, extent);
+  cuda_line(t, "%s[%s] = %s;", t->buf[instr(t, i)->access.buf], accumulator_address(t, i),
+            cuda_stored(t, storage_of(t, i), neutral));
+  if (t->width > 1) close_singles(t);
   t->index[t->vec] = NULL;
   cuda_close(t);
   close_inner(t, inner);
@@ -517,7 +535,8 @@ void cuda_end_sums(CudaText *t) {
   }
 }
 
-/* Of vectors that these loops move: each is whole, and lies at a multiple of its size. */
+/* Of vectors that the text for `kept` moves as words: each is whole, and lies at a multiple of its
+ * size. */
 void cuda_count_kept(CudaText *t, const char *extent) {
   StrBuf fit, wide;
   strbuf_init(&fit, t->arena);
@@ -532,7 +551,8 @@ void cuda_count_kept(CudaText *t, const char *extent) {
   for (uint32_t i = 0, b = 0; i < k->ninstrs; i++) {
     while (i >= k->blocks[b].first + k->blocks[b].count) b++;
     const KAccess *a = &instr(t, i)->access;
-    if (!keeps(t, &k->blocks[b]) || !is_array(t, i)) continue;
+    if (!k->blocks[b].loop || !is_array(t, i) || moves_of(t, &k->blocks[b]) != MOVES_VECTORS)
+      continue;
     for (uint32_t d = 0; d <= k->ndims; d++) {
       KInt n = d == k->ndims ? a->offset : d == t->vec ? KINT_ZERO : a->stride[d];
       if (n >= 0) even[n] = true;

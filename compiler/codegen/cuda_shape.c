@@ -119,6 +119,15 @@ static bool is_loaded(const Kernel *k, uint32_t buf) {
   return false;
 }
 
+bool cuda_begins_anywhere(const CudaText *t, const KBlock *block) {
+  for (uint32_t i = block->first; i < block->first + block->count; i++) {
+    const KInstr *in = &t->k->instrs[i];
+    if (t->form[i] != CUDA_FORM_ARRAY) continue;
+    if (begins_anywhere(t->k, t->vec, &in->access) || (in->kind == K_LOAD && in->a)) return true;
+  }
+  return false;
+}
+
 /* Where rows are reduced and their elements added up over the rows too (gradients of norms), and a
  * row has at most so many vectors per thread, the sums of a chunk stay in registers; 0 = they do
  * not in this kernel. abi_cuda_launch gives a thread of a warp 8 at most. */
@@ -131,18 +140,15 @@ static uint32_t kept_vectors(const CudaText *t) {
     if (k->dims[d].role == KDIM_INNER) return 0;
   for (uint32_t b = 0; b < k->nblocks; b++) {
     const KBlock *block = &k->blocks[b];
-    bool moves = false; /* rows that begin anywhere */
     uint32_t before = sums;
     for (uint32_t i = block->first; block->loop && i < block->first + block->count; i++) {
       const KInstr *in = &k->instrs[i];
-      bool array = t->form[i] == CUDA_FORM_ARRAY;
-      moves = moves || (array && begins_anywhere(k, t->vec, &in->access)) ||
-              (array && in->kind == K_LOAD && in->a);
       if (in->kind != K_ACCUM) continue;
-      if (is_loaded(k, in->access.buf) || (t->width > 1 && !array)) return 0;
+      if (is_loaded(k, in->access.buf)) return 0;
+      if (t->width > 1 && t->form[i] != CUDA_FORM_ARRAY) return 0;
       sums += (uint32_t)dtype_bytes((DType)in->type) > 4 ? 2 : 1;
     }
-    if (sums > before && (moves || block->count > INSTRS)) return 0;
+    if (sums > before && (cuda_begins_anywhere(t, block) || block->count > INSTRS)) return 0;
   }
   uint32_t vectors = sums ? REGISTERS / (sums * t->width) : 0;
   return vectors < VECTORS ? vectors : VECTORS;

@@ -188,10 +188,13 @@ static void put_chunk(CudaText *t, const char *extent) {
 
 static void put_rows(CudaText *t, const char *extent) {
   if (t->kept) {
+    const char *each = t->each;
     t->keeping = true;
+    t->each = arena_printf(t->arena, "%u", t->width);
     cuda_open(t, "if (kept) {");
     put_chunk(t, extent);
     t->keeping = false;
+    t->each = each;
     t->depth--;
     cuda_open(t, "} else {");
   }

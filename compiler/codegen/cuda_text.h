@@ -31,7 +31,7 @@ typedef struct CudaText {
   bool tiling;           /* the text is that of tiles */
   uint32_t
       kept; /* vectors of a row, per thread, whose sums stay in registers; 0 = none: cuda_shape.c */
-  bool keeping;     /* the text is that of rows short enough for it */
+  bool keeping;     /* the text is that of rows for which they do */
   const char *each; /* elements of a thread at once as the text has it: W, or a variable that is 1
                        where rows do not begin at multiples of W */
   uint8_t *form;    /* per instruction: CudaForm, in LOOP blocks and with lanes */
@@ -51,6 +51,8 @@ void cuda_find_syncs(CudaText *t);
  * goes down the rows of the chunk, and keeps in registers what it adds up. */
 bool cuda_is_columns(const Kernel *k);
 
+/* A block moves vectors of rows that lie anywhere: one element apart, or where an index says. */
+bool cuda_begins_anywhere(const CudaText *t, const KBlock *block);
 /* Whether all rows begin at multiples of W: the condition as text; NULL when there are no rows but
  * one. */
 const char *cuda_even_rows(const CudaText *t);
@@ -107,9 +109,8 @@ void cuda_blocks(CudaText *t, const char *lo, const char *hi);
 /* What is added up over the rows of a chunk, before them and behind them. */
 void cuda_begin_sums(CudaText *t, const char *extent);
 void cuda_end_sums(CudaText *t);
-/* `kept`: are rows short enough for that many; `own`: vectors of a row that are this
- * thread's.
- */
+/* `kept`: are rows short enough for that many, and made of whole, aligned vectors; `own`: vectors
+ * of a row that are this thread's. */
 void cuda_count_kept(CudaText *t, const char *extent);
 /* Of columns: what is added up, before the rows; a row; and its way to memory, behind them. */
 void cuda_begin_columns(CudaText *t);
