@@ -429,7 +429,8 @@ void dtm_rt_log_summary(RtLog *log) {
   char time[24], rate[24], from[32], to[32];
   bool items = log->s.items_per_step > 0;
   double speed = (double)log->steps / elapsed * (items ? log->s.items_per_step : 1);
-  fprintf(out, "%lld steps in %s, %s %s/s, loss %s -> %s\n", (long long)log->steps,
+  fprintf(out, "%lld step%s in %s, %s %s/s, loss %s -> %s\n", (long long)log->steps,
+          log->steps == 1 ? "" : "s",
           elapsed < 60 ? (snprintf(time, sizeof time, "%.1f s", elapsed), time)
                        : duration_text(elapsed, time),
           count_text(speed, rate), items ? log->s.items : "steps",

@@ -229,6 +229,20 @@ START_TEST(long_run) {
 }
 END_TEST
 
+/* One step is one step. */
+START_TEST(short_run) {
+  static Screen s;
+  screen_open(&s);
+  RtLogSetup setup = setup_for(s.file, RT_LOG_PLAIN);
+  RtLog *log = dtm_rt_log_open(&setup);
+  dtm_rt_log_step(log, 1, 1, NULL, 0);
+  dtm_rt_log_summary(log);
+  dtm_rt_log_close(log);
+  fclose(s.file);
+  ck_assert(strstr(s.text, "\n1 step in ") != NULL);
+}
+END_TEST
+
 /* --- Curve -------------------------------------------------------------------------------------
  */
 
@@ -369,6 +383,7 @@ int main(void) {
   tcase_add_test(tc, silent);
   tcase_add_loop_test(tc, terminal, 0, 2);
   tcase_add_test(tc, long_run);
+  tcase_add_test(tc, short_run);
   tcase_add_test(tc, curve_ascii);
   tcase_add_test(tc, curve_of_few_steps);
   tcase_add_test(tc, curve_braille);
