@@ -11,8 +11,10 @@ static const CudaEntry entries[] = {
 #undef X
 };
 
-static const char get_it[] = "cuBLASLt of CUDA 12 or 13 is needed: it comes with the CUDA toolkit "
-                             "and with its package libcublas";
+static const char get_it[] =
+    "cuBLASLt of CUDA 12 or 13 is needed: the CUDA toolkit, its package libcublas, or \"pip "
+    "install "
+    "nvidia-cublas-cu12\" (then DTM_CUBLASLT=.../nvidia/cublas/lib/libcublasLt.so.12)";
 
 const char *dtm_cuda_blaslt_load(CudaBlasLt *lt, char *message, size_t message_size) {
   static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", NULL};

@@ -14,8 +14,8 @@ static const CudaEntry entries[] = {
 enum { MIN_VERSION = 21800 };
 
 static const char get_it[] =
-    "NCCL 2.18 or later is needed: package libnccl2, or \"pip install nvidia-nccl-cu12\" (then "
-    "DTM_NCCL=.../nvidia/nccl/lib/libnccl.so.2)";
+    "NCCL 2.18 or later is needed: package libnccl2, or \"pip install nvidia-nccl-cu12\" (-cu13; "
+    "then DTM_NCCL=.../nvidia/nccl/lib/libnccl.so.2)";
 
 const char *dtm_cuda_nccl_load(CudaNccl *nccl, char *message, size_t message_size) {
   static const char *const names[] = {"libnccl.so.2", NULL};
