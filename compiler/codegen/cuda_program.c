@@ -18,7 +18,13 @@ static const char *parse_arch(Arena *arena, const char *word, CudaTarget *out) {
   const char *digits = binary ? word + 3 : strncmp(word, "compute_", 8) == 0 ? word + 8 : "";
   if (strcmp(word, "native") == 0)
     return "the chip it will run on is not known here; name it, as in cuda:sm_90";
-  if (!*digits || strlen(digits) > 4 || digits[strspn(digits, "0123456789")])
+  size_t n = strspn(digits, "0123456789");
+  if (n && (digits[n] == 'a' || digits[n] == 'f') && !digits[n + 1])
+    return arena_printf(arena,
+                        "'%s' stands for what that chip or its family alone has, and nothing here "
+                        "makes use of it; name %.*s",
+                        word, (int)strlen(word) - 1, word);
+  if (!n || n > 4 || digits[n])
     return arena_printf(arena,
                         "'%s' is no chip; they are named like sm_90, or compute_90 for PTX, which "
                         "later chips translate",
