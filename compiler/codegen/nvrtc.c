@@ -239,8 +239,8 @@ static bool compile_one(const Nvrtc *n, Arena *arena, const NvrtcJob *job, uint3
   char *ptx_bytes = arena_alloc(arena, ptx + 1), *cubin_bytes = arena_alloc(arena, cubin + 1);
   char *log_bytes = arena_alloc(arena, log + 1);
   n->GetProgramLog(unit, log_bytes);
-  if (ptx) n->GetPTX(unit, ptx_bytes);
-  if (cubin) n->GetCUBIN(unit, cubin_bytes);
+  if (made.ok && (n->GetPTX(unit, ptx_bytes) || (cubin && n->GetCUBIN(unit, cubin_bytes))))
+    made.ok = 0;
   n->DestroyProgram(&unit);
   made.ptx_size = ptx;
   made.cubin_size = cubin;
@@ -295,8 +295,10 @@ static _Noreturn void work(Pool *p, uint32_t worker) {
 /* "k3_sum.cu(12): error: ..." */
 static const char *failure(Arena *arena, const Nvrtc *n, const NvrtcJob *job, const char *log) {
   if (!*log) log = "NVRTC made nothing and says nothing of it";
-  return arena_printf(arena, "NVRTC %s cannot compile %s for %s_%u:\n%s", n->version, job->what,
-                      job->binary ? "sm" : "compute", job->arch, log);
+  size_t length = strlen(log);
+  while (length && log[length - 1] == '\n') length--;
+  return arena_printf(arena, "NVRTC %s cannot compile %s for %s_%u:\n%.*s", n->version, job->what,
+                      job->binary ? "sm" : "compute", job->arch, (int)length, log);
 }
 
 /* What one child left. The failure with the least number is the one reported: it does not depend on

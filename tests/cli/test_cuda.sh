@@ -56,6 +56,7 @@ expect 2 'cuda:CHIP' one.dtm --target=tpu -o out
 expect 2 'not known here' one.dtm --target=cuda:native -o out
 expect 2 "'sm_9x' is no chip" one.dtm --target=cuda:sm_9x -o out
 expect 2 "'' is no chip" one.dtm --target=cuda:sm_90, -o out
+expect 2 "'sm_90a' stands for .*; name sm_90\$" one.dtm --target=cuda:sm_90a -o out
 expect 2 "'90' is no chip" one.dtm --target=cuda:90 -o out
 expect 2 'takes cpu' one.dtm --target=cudas -o out
 expect 2 'needs --target=cuda' one.dtm --emit=cuda
@@ -107,8 +108,8 @@ int nvrtcCompileProgram(void) {
   puts("chatter");
   return 0;
 }
-int nvrtcGetPTXSize(void *unit, size_t *n) { return *n = 1, 0; }
-int nvrtcGetPTX(void *unit, char *ptx) { return *ptx = 0; }
+int nvrtcGetPTXSize(void *unit, size_t *n) { return *n = strcmp(getenv("SICK"), "keep") ? 1 : 9, 0; }
+int nvrtcGetPTX(void *unit, char *ptx) { return *ptx = 0, 1; }
 int nvrtcGetProgramLogSize(void *unit, size_t *n) { return *n = 1, 0; }
 int nvrtcGetProgramLog(void *unit, char *log) { return *log = 0; }
 int nvrtcGetCUBINSize(void *unit, size_t *n) { return *n = 0, 0; }
@@ -121,6 +122,7 @@ if cc -shared -fPIC -w -o sick.so sick.c; then
   SICK=abort expect 1 'NVRTC crashed by signal 6' one.dtm --target=cuda:sm_80 -o out
   SICK=exit expect 1 'NVRTC ended its process with exit code 0' one.dtm --target=cuda:sm_80 -o out
   SICK='' expect 1 'NVRTC made nothing' one.dtm --target=cuda:sm_80 -o out
+  SICK=keep expect 1 'NVRTC made nothing' one.dtm --target=cuda:compute_80 -o out
   SICK=abort "$DTMC" one.dtm --target=cuda:sm_80 -o out 2>&1 | grep 'report it' && fail 'a crash of NVRTC is not to be reported as ours'
   SICK='' "$DTMC" one.dtm --target=cuda:sm_80 -o out 2>/dev/null | grep . && fail 'what NVRTC prints is no output of ours'
   check 'nothing was written' test ! -e out
@@ -203,6 +205,8 @@ sed 's/int64_t tasks, int32_t group) {/int32_t group, int64_t tasks) {/' "made/$
 expect 1 "edited/$kernel.cu: .* must have" one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
 echo 'nonsense;' >>edited/"$kernel".cu
 expect 1 "edited/$kernel.cu\([0-9]+\): error" one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx
+check 'one empty line is between what NVRTC says and the sum' \
+  test -n "$("$DTMC" one.dtm --target=cuda:compute_80 --load-cuda=edited --emit=ptx 2>&1 | tail -n 3 | head -n 1)"
 # A text of the program before its source was changed; without its head it is taken as it is.
 sed 's/gelu(warm)/gelu(warm * 3.0)/' one.dtm >later.dtm
 sed 's/$/\r/' "made/$kernel.cu" >edited/"$kernel".cu
