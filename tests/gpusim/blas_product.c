@@ -17,8 +17,17 @@ bool blas_epilogue_known(uint32_t epilogue) {
                          : activation == RELU || activation == LT_EPILOGUE_GELU;
 }
 
-static size_t bytes_of(LtType type) {
-  return type == LT_R_64F ? 8 : type == LT_R_32F ? 4 : 2;
+size_t blas_type_bytes(LtType type) {
+  switch (type) {
+  case LT_R_32F:
+    return 4;
+  case LT_R_64F:
+    return 8;
+  case LT_R_16F:
+  case LT_R_16BF:
+    return 2;
+  }
+  return 0;
 }
 
 const char *blas_product_check(const BlasProduct *p, bool doubles) {
@@ -34,16 +43,19 @@ const char *blas_product_check(const BlasProduct *p, bool doubles) {
   if (p->a.type != p->b.type) return "A and B are of different types";
   if (doubles != (p->a.type == LT_R_64F)) return "elements and computation do not match";
   bool narrow = p->a.type == LT_R_16F || p->a.type == LT_R_16BF;
-  if (p->d.type != p->a.type && !(narrow && p->d.type == LT_R_32F)) return "no such type of D";
-  if (p->d.batch > 1 && p->epilogue & LT_EPILOGUE_BIAS && p->epilogue != LT_EPILOGUE_DEFAULT)
-    return NULL; /* the bias is the same for all of a batch */
-  return NULL;
+  bool typed = p->d.type == p->a.type || (narrow && p->d.type == LT_R_32F);
+  return typed ? NULL : "no such type of D";
+}
+
+/* The bias is the same for all of a batch. */
+static bool is_biased(const BlasProduct *p) {
+  return p->epilogue & LT_EPILOGUE_BIAS;
 }
 
 /* Elements from the first to the last of a matrix of a batch, and all of them. */
 static size_t span(const BlasMatrix *x) {
   size_t one = (size_t)x->ld * (x->cols - 1) + x->rows;
-  return (one + (size_t)x->stride * (size_t)(x->batch - 1)) * bytes_of(x->type);
+  return (one + (size_t)x->stride * (size_t)(x->batch - 1)) * blas_type_bytes(x->type);
 }
 
 const char *blas_product_check_memory(const BlasProduct *p, const SimDevice *device) {
@@ -52,8 +64,7 @@ const char *blas_product_check_memory(const BlasProduct *p, const SimDevice *dev
   if (!sim_memory_on(device, p->at_d, span(&p->d))) return "D is not inside one allocation";
   if (p->beta != 0 && !sim_memory_on(device, p->at_c, span(&p->c)))
     return "C is not inside one allocation";
-  if (p->epilogue != LT_EPILOGUE_DEFAULT && p->epilogue & LT_EPILOGUE_BIAS &&
-      !sim_memory_on(device, p->bias, p->d.rows * bytes_of(p->d.type)))
+  if (is_biased(p) && !sim_memory_on(device, p->bias, p->d.rows * blas_type_bytes(p->d.type)))
     return "the bias is not inside one allocation";
   const char *d = p->at_d, *others[] = {p->at_a, p->at_b};
   size_t sizes[] = {span(&p->a), span(&p->b)};
@@ -106,7 +117,6 @@ static void store(void *at, LtType type, size_t i, double value) {
 }
 
 static double activate(double x, uint32_t epilogue) {
-  if (epilogue == LT_EPILOGUE_DEFAULT) return x;
   if (epilogue & RELU) return x > 0 ? x : x < 0 ? 0 : x; /* keeps NaN */
   if (epilogue & LT_EPILOGUE_GELU)
     return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
@@ -142,12 +152,11 @@ static void column_double(double *column, const double *a, const double *b, size
 }
 
 static void finish(const BlasProduct *p, const void *c, void *d, size_t j, size_t i, double sum) {
-  bool biased = p->epilogue != LT_EPILOGUE_DEFAULT && p->epilogue & LT_EPILOGUE_BIAS;
   bool doubles = p->a.type == LT_R_64F;
   double x = p->alpha * sum;
   if (p->beta != 0) x += p->beta * load(c, p->c.type, j * (size_t)p->c.ld + i);
   if (!doubles) x = (float)x;
-  if (biased) x += load(p->bias, p->d.type, i);
+  if (is_biased(p)) x += load(p->bias, p->d.type, i);
   if (!doubles) x = (float)x;
   store(d, p->d.type, j * (size_t)p->d.ld + i, activate(x, p->epilogue));
 }
@@ -189,7 +198,7 @@ typedef struct BlasOp {
 } BlasOp;
 
 static const char *matrix(const void *at, const BlasMatrix *x, int32_t batch) {
-  return (const char *)at + (size_t)(x->stride * batch) * bytes_of(x->type);
+  return (const char *)at + (size_t)(x->stride * batch) * blas_type_bytes(x->type);
 }
 
 typedef bool Check(PtxMemory *memory, const void *address, size_t bytes, PtxFault *fault);
@@ -202,7 +211,7 @@ static bool check_write(PtxMemory *memory, const void *address, size_t bytes, Pt
 static bool check_matrix(PtxMemory *memory, Check *check, const void *at, const BlasMatrix *x,
                          int32_t batch, PtxFault *fault) {
   const char *first = matrix(at, x, batch);
-  size_t one = bytes_of(x->type);
+  size_t one = blas_type_bytes(x->type);
   if ((uint64_t)x->ld == x->rows) return check(memory, first, x->rows * x->cols * one, fault);
   for (uint64_t j = 0; j < x->cols; j++)
     if (!check(memory, first + j * (size_t)x->ld * one, x->rows * one, fault)) return false;
@@ -210,12 +219,11 @@ static bool check_matrix(PtxMemory *memory, Check *check, const void *at, const 
 }
 
 static bool check_all(const BlasProduct *p, PtxMemory *memory, int32_t i, PtxFault *fault) {
-  bool biased = p->epilogue != LT_EPILOGUE_DEFAULT && p->epilogue & LT_EPILOGUE_BIAS;
   return check_matrix(memory, ptx_memory_check_read, p->at_a, &p->a, i, fault) &&
          check_matrix(memory, ptx_memory_check_read, p->at_b, &p->b, i, fault) &&
          (p->beta == 0 || check_matrix(memory, ptx_memory_check_read, p->at_c, &p->c, i, fault)) &&
-         (!biased ||
-          ptx_memory_check_read(memory, p->bias, p->d.rows * bytes_of(p->d.type), fault)) &&
+         (!is_biased(p) ||
+          ptx_memory_check_read(memory, p->bias, p->d.rows * blas_type_bytes(p->d.type), fault)) &&
          check_matrix(memory, check_write, p->at_d, &p->d, i, fault);
 }
 

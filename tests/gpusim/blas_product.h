@@ -27,6 +27,8 @@ typedef struct BlasProduct {
   double alpha, beta;
 } BlasProduct;
 
+/* Of an element; 0: the type is not known. */
+size_t blas_type_bytes(LtType type);
 bool blas_epilogue_known(uint32_t epilogue);
 /* NULL, or why there is no such product. */
 const char *blas_product_check(const BlasProduct *p, bool doubles);

@@ -9,7 +9,7 @@
 #include "gpusim/nccl_comm.h"
 #include "gpusim/sim_memory.h"
 
-/* A peer that is waited for so long runs what its host left in queues; and looks dead. */
+/* Seconds: a peer that is waited for so long is asked to run what its host left in queues. */
 static const double LONG = 0.003;
 
 typedef struct CommOp {

@@ -137,6 +137,6 @@ void wire_describe(const Wire *wire, char *text, size_t size) {
   for (int r = 0; r < wire->nranks && n < size; r++) {
     const WireRank *k = &wire->shared->rank[r];
     const char *state = wire_dead(wire, r) ? "dead: " : states[k->state];
-    n += (size_t)snprintf(text + n, size - n, "%s\n  rank %d: %s%s", "", r, state, k->doing);
+    n += (size_t)snprintf(text + n, size - n, "\n  rank %d: %s%s", r, state, k->doing);
   }
 }

@@ -4,9 +4,12 @@
  * What is enqueued does not run then. A stream is a queue of operations; they run when something
  * needs them, in the thread that does, under the one lock of the process, and in an order that
  * GPUSIM_ASYNC chooses among those that events allow:
- *   late   what is needed runs, and of other streams only what an event asks for, at the last
- * moment early  every stream runs as far as events let it, the youngest first, before older ones
- *   eager  everything runs when it is enqueued
+ *
+ *   - late: what is needed runs, and of other streams only what an event asks for, at the last
+ *     moment;
+ *   - early: every stream runs as far as events let it, the youngest first, before older ones;
+ *   - eager: everything runs when it is enqueued.
+ *
  * A wait that was forgotten gives wrong numbers, or a read of what nobody wrote, in one of the
  * first two. Results of transfers to the host are spoilt until the transfer ran.
  *

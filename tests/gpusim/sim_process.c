@@ -27,23 +27,38 @@ static void misuse(const char *name, const char *wanted) {
 }
 
 static double number(const char *name, double otherwise) {
+  const double most = 1e15; /* fits whatever it becomes */
   const char *text = getenv(name);
   if (!text || !*text) return otherwise;
   char *end;
   errno = 0;
   double value = strtod(text, &end);
-  if (!*end && !errno && value >= 0) return value;
+  if (!*end && !errno && value >= 0 && value <= most) return value;
   misuse(name, "a number");
   return otherwise;
 }
 
+/* The number of a word of an environment variable among `words`, up to NULL; 0 where it is not set.
+ */
+static int choice(const char *name, const char *const *words, const char *wanted) {
+  const char *text = getenv(name);
+  if (!text || !*text) return 0;
+  for (int i = 0; words[i]; i++)
+    if (strcmp(text, words[i]) == 0) return i;
+  misuse(name, wanted);
+  return 0;
+}
+
 static SimAsync order(void) {
-  const char *text = getenv("GPUSIM_ASYNC");
-  if (!text || !*text || strcmp(text, "late") == 0) return SIM_LATE;
-  if (strcmp(text, "early") == 0) return SIM_EARLY;
-  if (strcmp(text, "eager") == 0) return SIM_EAGER;
-  misuse("GPUSIM_ASYNC", "late, early or eager");
-  return SIM_LATE;
+  static const char *const words[] = {
+      [SIM_LATE] = "late", [SIM_EARLY] = "early", [SIM_EAGER] = "eager", NULL};
+  return (SimAsync)choice("GPUSIM_ASYNC", words, "late, early or eager");
+}
+
+/* Only that it is one: each search of cuBLASLt reads it anew, so that a test may change it. */
+static void check_blas(void) {
+  static const char *const words[] = {"plain", "none", NULL};
+  choice("GPUSIM_BLAS", words, "plain or none");
 }
 
 static int file(const char *name, int otherwise) {
@@ -60,8 +75,8 @@ static void set_up(void) {
   /* Every launch takes some memory and gives it back: not to the system, which would clear it. */
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_MMAP_THRESHOLD, 1 << 28);
-  p->ndevices = (int)number("GPUSIM_DEVICES", 8);
-  if (p->ndevices > SIM_DEVICES) p->ndevices = SIM_DEVICES;
+  double devices = number("GPUSIM_DEVICES", 8);
+  p->ndevices = devices < SIM_DEVICES ? (int)devices : SIM_DEVICES;
   p->memory = (size_t)number("GPUSIM_MEMORY", 2147483648.0);
   double capability = number("GPUSIM_CAPABILITY", 99.0);
   bool chip = capability >= 1 && capability < 30; /* 80 was meant as 8.0 */
@@ -73,6 +88,7 @@ static void set_up(void) {
   p->deadline = number("GPUSIM_DEADLINE", 60);
   p->all_races = number("GPUSIM_RACES", 0) > 0;
   p->async = order();
+  check_blas();
   p->trace = file("GPUSIM_TRACE", -1);
   p->report = file("GPUSIM_REPORT", 2);
   for (int i = 0; i < SIM_DEVICES; i++) p->device[i].ordinal = i;

@@ -99,19 +99,6 @@ LtStatus cublasLtDestroy(LtContext *c) {
   return leave(unmake(c, SIM_BLAS));
 }
 
-static size_t type_bytes(LtType type) {
-  switch (type) {
-  case LT_R_32F:
-    return 4;
-  case LT_R_64F:
-    return 8;
-  case LT_R_16F:
-  case LT_R_16BF:
-    return 2;
-  }
-  return 0;
-}
-
 /* --- descriptions ------------------------------------------------------------------------------
  */
 
@@ -165,7 +152,7 @@ LtStatus cublasLtMatmulDescSetAttribute(LtMatmulDesc *d, LtMatmulAttribute a, co
 LtStatus cublasLtMatrixLayoutCreate(LtMatrixLayout **l, LtType type, uint64_t rows, uint64_t cols,
                                     int64_t ld) {
   sim_enter("cublasLtMatrixLayoutCreate", NULL);
-  if (!type_bytes(type)) return leave(refuse(LT_INVALID_VALUE, "a type that is not known"));
+  if (!blas_type_bytes(type)) return leave(refuse(LT_INVALID_VALUE, "a type that is not known"));
   if (!rows || !cols || ld < 0 || (uint64_t)ld < rows)
     return leave(refuse(LT_INVALID_VALUE, "a matrix without elements, or with columns that are "
                                           "closer than they are long"));
@@ -279,7 +266,7 @@ LtStatus cublasLtMatmulAlgoGetHeuristic(LtContext *context, LtMatmulDesc *d, LtM
   const BlasMatrix *matrix[] = {&p.a, &p.b, &p.c, &p.d};
   uint64_t alignment = 0;
   for (int i = 0; i < 4; i++) {
-    if (preference->alignment[i] < type_bytes(matrix[i]->type))
+    if (preference->alignment[i] < blas_type_bytes(matrix[i]->type))
       return leave(refuse(LT_NOT_SUPPORTED, "an alignment below that of the elements"));
     alignment |= (uint64_t)(preference->alignment[i] & 0xffff) << (16 * i);
   }

@@ -11,7 +11,7 @@
 
 enum { DRIVER_VERSION = 13000, MULTIPROCESSORS = 4 };
 
-/* ... and one that synchronises. */
+/* As standin_check, in an entry that synchronises. */
 static CUresult check_sync(void) {
   CUresult error = standin_check();
   return error ? error : sim_capture_forbids();

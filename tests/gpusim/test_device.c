@@ -380,8 +380,9 @@ START_TEST(no_gpu) {
 END_TEST
 
 START_TEST(settings_that_are_none) {
-  static const char *const settings[] = {"GPUSIM_DEVICES=two", "GPUSIM_CAPABILITY=80",
-                                         "GPUSIM_ASYNC=lately", "GPUSIM_TRACE=/nowhere/calls"};
+  static const char *const settings[] = {"GPUSIM_DEVICES=two",   "GPUSIM_MEMORY=inf",
+                                         "GPUSIM_CAPABILITY=80", "GPUSIM_ASYNC=lately",
+                                         "GPUSIM_BLAS=bare",     "GPUSIM_TRACE=/nowhere/calls"};
   for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
     int status =
         work_run(out, sizeof out, "DTM_CUDA_DRIVER=$GPUSIM %s ./gpu --steps 1", settings[i]);
