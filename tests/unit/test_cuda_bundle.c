@@ -1,10 +1,11 @@
-/* Updates of many parameters in few launches, on a driver that only notes what is launched:
- * whatever the actions read and write, each runs once, behind those it depends on, and none of one
- * launch depend on each other. */
+/* Kernels of a program, and updates of many parameters in few launches, on a driver that only notes
+ * what is launched: whatever the actions read and write, each runs once, behind those it depends
+ * on, and none of one launch depend on each other. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/errors.h"
 #include "device/cuda/bundle.h"
 #include "device/cuda/kernels.h"
 #include "support/suite.h"
@@ -69,6 +70,11 @@ static CUresult fake_to_device(CUdeviceptr to, const void *from, size_t bytes, C
 static CUresult fake_sync(CUstream stream) {
   (void)stream;
   return CUDA_SUCCESS;
+}
+
+static int fake_fail(RtComm *c, int code, const char *message) {
+  (void)c, (void)message;
+  return code;
 }
 
 /* "k1" is function 2, "k1_many" 102. */
@@ -178,7 +184,8 @@ static int run_updates(const Updates *u) {
     if (!n) n = 1;
   }
   dtm_cuda_bundle_close(&d);
-  for (uint32_t i = 0; i < u->n; i++) dtm_cuda_kernel_free(&d, states[i]);
+  for (uint32_t i = 0; i < u->n; i++)
+    if (states[i]) dtm_cuda_kernel_free(&d, states[i]);
   for (uint32_t i = 0; i < u->n; i++) {
     ck_assert_int_eq(noted.of_action[i] != 0, !u->skip[i]);
     for (uint32_t k = 0; k < i; k++)
@@ -251,6 +258,25 @@ START_TEST(any_updates) {
 }
 END_TEST
 
+/* A program whose kernels are not those of its code for GPUs is told so, whatever they are. */
+START_TEST(code_of_another_program) {
+  static const AbiCudaHeader blob = {.nmodules = 1, .nfunctions = CODES};
+  static const AbiCudaFunction made[CODES];
+  static const uint32_t codes[] = {0, CODES, UINT32_MAX};
+  const RtCommOps ops = {.fail = fake_fail};
+  RtComm comm = {.ops = &ops, .world = 1};
+  for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+    const AbiAction action = {.kind = ABI_KERNEL, .code = codes[i], .nargs = 2};
+    const Image image = {.action = &action, .action_count = 1};
+    CudaDevice d = {.base = {.image = &image, .comm = &comm},
+                    .code = {.header = &blob, .functions = made}};
+    void *state = NULL;
+    ck_assert_int_eq(dtm_cuda_kernel_prepare(&d, 0, &state), RT_INTERNAL);
+    ck_assert_ptr_null(state);
+  }
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("cuda_bundle");
   TCase *cases = tcase_create("bundles");
@@ -260,6 +286,7 @@ int main(void) {
   tcase_add_test(cases, sums_through_scratch);
   tcase_add_test(cases, a_chain);
   tcase_add_test(cases, any_updates);
+  tcase_add_test(cases, code_of_another_program);
   suite_add_tcase(suite, cases);
   return suite_run(suite);
 }

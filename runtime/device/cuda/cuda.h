@@ -83,6 +83,9 @@ static inline CudaDevice *dtm_cuda_of(RtDevice *d) {
 static inline CUdeviceptr dtm_cuda_address(const CudaDevice *d, const AbiBuffer *b) {
   return d->arena + b->offset + dtm_device_slot(&d->base, b);
 }
+static inline int64_t dtm_cuda_ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
 static inline const AbiAction *dtm_cuda_action(const CudaDevice *d, uint32_t action) {
   return &d->base.image->action[action];
 }
@@ -120,7 +123,8 @@ int dtm_cuda_run(CudaDevice *d, uint32_t action, const RtHooks *hooks);
 int dtm_cuda_run_begin(CudaDevice *d, uint32_t action);
 int dtm_cuda_run_end(CudaDevice *d, int status);
 
-/* --- the kinds of actions. prepare: *state may stay NULL. 0 or the code to exit with. */
+/* --- the kinds of actions. prepare: *state may stay NULL, and there is nothing to free then. 0 or
+ * the code to exit with. */
 #define CUDA_KIND(kind)                                                                            \
   int dtm_cuda_##kind##_prepare(CudaDevice *d, uint32_t action, void **state);                     \
   int dtm_cuda_##kind##_run(CudaDevice *d, uint32_t action, void *state);                          \

@@ -143,12 +143,12 @@ int dtm_cuda_launch(CudaDevice *d, CUstream stream, CUfunction function, unsigne
 
 int dtm_cuda_kernel_prepare(CudaDevice *d, uint32_t action, void **state) {
   const AbiAction *a = dtm_cuda_action(d, action);
-  const AbiCudaFunction *f = &d->code.functions[a->code];
+  const AbiCudaFunction *f =
+      a->code < d->code.header->nfunctions ? &d->code.functions[a->code] : NULL;
   const int64_t *ints = d->base.arg_ints + a->args + 2;
-  size_t n = (size_t)f->nbuffers + f->nints;
-  if (a->code >= d->code.header->nfunctions || f->kind != ABI_CUDA_GENERATED ||
-      f->nbuffers != a->nbuffers || f->nints + 2 != a->nargs)
+  if (!f || f->kind != ABI_CUDA_GENERATED || f->nbuffers != a->nbuffers || f->nints + 2 != a->nargs)
     return dtm_rt_fail(d->base.comm, RT_INTERNAL, "the code for GPUs is not that of this program");
+  size_t n = (size_t)f->nbuffers + f->nints;
   CudaKernel *k = calloc(1, sizeof *k);
   *state = k;
   if (k) k->params = calloc(n + 2, sizeof *k->params);
@@ -184,7 +184,7 @@ int dtm_cuda_kernel_run(CudaDevice *d, uint32_t action, void *state) {
 void dtm_cuda_kernel_free(CudaDevice *d, void *state) {
   CudaKernel *k = state;
   (void)d;
-  if (k) free(k->params);
-  if (k) free(k->words);
+  free(k->params);
+  free(k->words);
   free(k);
 }
