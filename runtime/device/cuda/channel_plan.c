@@ -3,12 +3,6 @@
 
 #include "device/cuda/plan_build.h"
 
-static int32_t rank_in(const int32_t *ranks, int32_t rank) {
-  int32_t i = 0;
-  while (ranks[i] != rank) i++;
-  return i;
-}
-
 /* The whole block goes to the outbox where any of it is sent from there. */
 static void keep_block(PlanBuild *b) {
   for (uint32_t i = 0; i < b->ncalls; i++) {
@@ -39,7 +33,7 @@ int dtm_cuda_channel_plan(const Image *image, uint32_t index, int32_t rank, Cuda
     BoxList list = {0};
     for (; first < c.nboxes && c.boxes[first].peer == c.peers[p]; first++)
       plan_add_box(&b, &list, &c.boxes[first], 0);
-    plan_exchange(&b, posts, rank_in(ranks, c.peers[p]), &list, CUDA_AT_DST);
+    plan_exchange(&b, posts, plan_place(ranks, c.peers[p]), &list, CUDA_AT_DST);
     plan_list_free(&list);
   }
   if (posts && !b.failed) keep_block(&b);

@@ -59,12 +59,6 @@ static bool is_gather(const PlanBuild *b, uint32_t pair) {
   return true;
 }
 
-static int32_t place_of(const Moves *m, int32_t rank) {
-  int32_t r = 0;
-  while (m->group[r] != rank) r++;
-  return r;
-}
-
 /* What one pair of buffers brings to this rank. */
 typedef struct Gather {
   enum { BY_MESSAGES, IN_PLACE, EVEN, PADDED } form;
@@ -87,8 +81,8 @@ static void find_gather(PlanBuild *b, const Moves *m, uint32_t pair, Gather *g) 
   bool chunks = smallest == g->largest && smallest > 0;
   for (size_t i = 0; i < g->nboxes && chunks; i++) {
     const RtBox *box = &g->boxes[i];
-    chunks =
-        plan_dense_dst(box) && box->dst_offset * b->element == place_of(m, box->peer) * smallest;
+    chunks = plan_dense_dst(box) &&
+             box->dst_offset * b->element == plan_place(m->group, box->peer) * smallest;
   }
   if (chunks)
     g->form = IN_PLACE;
@@ -109,7 +103,7 @@ static void gather_even(PlanBuild *b, const Moves *m, uint32_t pair, const Gathe
       plan_local(b, box, plan_src_at(b, pair), plan_dst_at(b, pair));
     else
       plan_copy(b, &b->unpack, CUDA_AT_SCRATCH, CUDA_AT_DST, &packed,
-                scratch + place_of(m, box->peer) * g->largest, plan_dst_at(b, pair));
+                scratch + plan_place(m->group, box->peer) * g->largest, plan_dst_at(b, pair));
   }
   plan_call(b, (CudaCall){.kind = CUDA_CALL_ALL_GATHER,
                           .from = CUDA_AT_SRC,
@@ -123,11 +117,10 @@ static void gather_even(PlanBuild *b, const Moves *m, uint32_t pair, const Gathe
 /* Through scratch memory: a chunk per rank, which holds its blocks of all these pairs, each with
  * the room of the largest. */
 static void gather_padded(PlanBuild *b, const Moves *m, const Gather *gathers) {
-  enum { ALIGN = 16 };
   int64_t chunk = 0, at = 0;
-  int32_t mine = place_of(m, b->rank);
+  int32_t mine = plan_place(m->group, b->rank);
   for (uint32_t p = 0; p < plan_pairs(b); p++)
-    if (gathers[p].form == PADDED) chunk += (gathers[p].largest + ALIGN - 1) / ALIGN * ALIGN;
+    if (gathers[p].form == PADDED) chunk += plan_part(gathers[p].largest);
   if (!chunk) return;
   int64_t scratch = plan_scratch(b, chunk * m->ngroup);
   for (uint32_t p = 0; p < plan_pairs(b); p++) {
@@ -135,7 +128,7 @@ static void gather_padded(PlanBuild *b, const Moves *m, const Gather *gathers) {
     if (g->form != PADDED) continue;
     for (size_t i = 0; i < g->nboxes; i++) {
       const RtBox *box = &g->boxes[i];
-      int32_t r = place_of(m, box->peer);
+      int32_t r = plan_place(m->group, box->peer);
       int64_t place = scratch + r * chunk + at;
       if (r == mine) {
         RtBox packed = plan_packed_dst(box);
@@ -146,7 +139,7 @@ static void gather_padded(PlanBuild *b, const Moves *m, const Gather *gathers) {
         plan_copy(b, &b->unpack, CUDA_AT_SCRATCH, CUDA_AT_DST, &packed, place, plan_dst_at(b, p));
       }
     }
-    at += (g->largest + ALIGN - 1) / ALIGN * ALIGN;
+    at += plan_part(g->largest);
   }
   plan_call(b, (CudaCall){.kind = CUDA_CALL_ALL_GATHER,
                           .from = CUDA_AT_SCRATCH,

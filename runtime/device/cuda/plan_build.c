@@ -6,6 +6,8 @@
 
 #include "comm/box.h"
 
+_Static_assert((int)MOVES_DIMS >= ABI_MAX_DIMS, "dims of a box");
+
 /* Room for one more element of a list; 0 when memory is short, which is noted. */
 static int grow(PlanBuild *b, void **data, size_t n, size_t *room, size_t element) {
   if (b->failed) return 0;

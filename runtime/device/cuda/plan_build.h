@@ -69,6 +69,11 @@ static inline int64_t plan_room(int64_t bytes) {
   enum { ALIGN = 256 };
   return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
+/* Bytes that `bytes` take of a chunk of scratch memory, whose parts lie one behind the other. */
+static inline int64_t plan_part(int64_t bytes) {
+  enum { ALIGN = 16 };
+  return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
 /* `bytes` of scratch memory, aligned; where they lie. */
 int64_t plan_scratch(PlanBuild *b, int64_t bytes);
 
@@ -89,6 +94,13 @@ RtBox plan_packed_dst(const RtBox *box);
  * must be. Boxes that travel in place lie in `space`; packed are those of SRC, unpacked into DST.
  */
 void plan_exchange(PlanBuild *b, bool sends, int32_t peer, const BoxList *boxes, CudaSpace space);
+
+/* The place of a rank in a list that has it. */
+static inline int32_t plan_place(const int32_t *ranks, int32_t rank) {
+  int32_t i = 0;
+  while (ranks[i] != rank) i++;
+  return i;
+}
 
 /* More than a quarter of padding in at least 1 MiB: see move_plan.h. */
 static inline bool plan_wasteful(int64_t padded, int64_t bytes) {

@@ -99,11 +99,10 @@ static RtBox line(int64_t count) {
 
 /* Piece by piece, so that scratch memory stays small. */
 static void gather_and_fold(PlanBuild *b, int32_t n, int64_t src, int64_t dst, int64_t count) {
-  enum { PIECE_BYTES = 4 << 20, ALIGN = 16 };
+  enum { PIECE_BYTES = 4 << 20 };
   int64_t piece = PIECE_BYTES / b->element;
   if (piece > count) piece = count;
-  int64_t stride = (piece * b->element + ALIGN - 1) / ALIGN * ALIGN;
-  int64_t at = plan_scratch(b, stride * n);
+  int64_t at = plan_scratch(b, plan_part(piece * b->element) * n);
   for (int64_t done = 0; done < count; done += piece) {
     int64_t elements = count - done < piece ? count - done : piece, bytes = elements * b->element;
     plan_call(b, (CudaCall){.kind = CUDA_CALL_ALL_GATHER,
@@ -175,10 +174,9 @@ static void find_kept(PlanBuild *b, const Moves *m, uint32_t pair, Kept *k) {
 /* Through scratch memory: a chunk per rank, which holds what it keeps of all these pairs, each with
  * the room of the largest. What a chunk has beyond that is reduced too and means nothing. */
 static void scatter_padded(PlanBuild *b, const Moves *m, const Kept *kept, int32_t mine) {
-  enum { ALIGN = 16 };
   int64_t chunk = 0, at = 0;
   for (uint32_t p = 0; p < plan_pairs(b); p++)
-    if (kept[p].form == PADDED) chunk += (kept[p].largest * b->element + ALIGN - 1) / ALIGN * ALIGN;
+    if (kept[p].form == PADDED) chunk += plan_part(kept[p].largest * b->element);
   if (!chunk) return;
   int64_t scratch = plan_scratch(b, chunk * m->ngroup);
   for (uint32_t p = 0; p < plan_pairs(b); p++) {
@@ -191,7 +189,7 @@ static void scatter_padded(PlanBuild *b, const Moves *m, const Kept *kept, int32
     RtBox packed = plan_packed_src(&kept[p].boxes[mine]);
     plan_copy(b, &b->unpack, CUDA_AT_SCRATCH, CUDA_AT_DST, &packed, scratch + mine * chunk + at,
               plan_dst_at(b, p));
-    at += (kept[p].largest * b->element + ALIGN - 1) / ALIGN * ALIGN;
+    at += plan_part(kept[p].largest * b->element);
   }
   CudaCall c = reduction(b, CUDA_CALL_REDUCE_SCATTER);
   c.from = c.to = CUDA_AT_SCRATCH;
@@ -228,6 +226,19 @@ static void scatter_in_place(PlanBuild *b, uint32_t pair, const Kept *k) {
   plan_call(b, c);
 }
 
+/* What a call takes of this rank: a box as it lies, or packed in scratch memory. */
+static void take_box(PlanBuild *b, uint32_t pair, const RtBox *box, CudaCall *c) {
+  if (plan_dense_src(box)) {
+    c->from = CUDA_AT_SRC;
+    c->src = plan_src_at(b, pair) + box->src_offset * b->element;
+    return;
+  }
+  RtBox packed = plan_packed_dst(box);
+  c->from = CUDA_AT_SCRATCH;
+  c->src = plan_scratch(b, plan_count(box) * b->element);
+  plan_copy(b, &b->pack, CUDA_AT_SRC, CUDA_AT_SCRATCH, &packed, plan_src_at(b, pair), c->src);
+}
+
 static void scatter_one_by_one(PlanBuild *b, const Moves *m, uint32_t pair, const Kept *k) {
   for (int32_t r = 0; r < m->ngroup; r++) {
     const RtBox *box = &k->boxes[r];
@@ -236,15 +247,7 @@ static void scatter_one_by_one(PlanBuild *b, const Moves *m, uint32_t pair, cons
     c.count = (size_t)plan_count(box);
     c.to = CUDA_AT_DST;
     c.dst = plan_dst_at(b, pair);
-    if (plan_dense_src(box)) {
-      c.from = CUDA_AT_SRC;
-      c.src = plan_src_at(b, pair) + box->src_offset * b->element;
-    } else {
-      RtBox packed = plan_packed_dst(box);
-      c.from = CUDA_AT_SCRATCH;
-      c.src = plan_scratch(b, plan_count(box) * b->element);
-      plan_copy(b, &b->pack, CUDA_AT_SRC, CUDA_AT_SCRATCH, &packed, plan_src_at(b, pair), c.src);
-    }
+    take_box(b, pair, box, &c);
     plan_call(b, c);
   }
 }
@@ -255,22 +258,16 @@ static void exchange_parts(PlanBuild *b, const Moves *m, uint32_t pair, const Ke
   const RtBox *keeps = &k->boxes[mine];
   int64_t bytes = plan_count(keeps) * b->element;
   for (int32_t r = 0; r < m->ngroup; r++) {
-    RtBox packed = plan_packed_dst(&k->boxes[r]);
-    int64_t theirs = plan_count(&packed) * b->element;
+    const RtBox *box = &k->boxes[r];
     if (r == mine) {
+      RtBox packed = plan_packed_dst(box);
       plan_copy(b, &b->pack, CUDA_AT_SRC, CUDA_AT_SCRATCH, &packed, plan_src_at(b, pair),
                 at + r * bytes);
       continue;
     }
-    CudaCall c = {.kind = CUDA_CALL_SEND, .type = ncclInt8, .peer = r, .count = (size_t)theirs};
-    if (plan_dense_src(&packed)) {
-      c.from = CUDA_AT_SRC;
-      c.src = plan_src_at(b, pair) + packed.src_offset * b->element;
-    } else {
-      c.from = CUDA_AT_SCRATCH;
-      c.src = plan_scratch(b, theirs);
-      plan_copy(b, &b->pack, CUDA_AT_SRC, CUDA_AT_SCRATCH, &packed, plan_src_at(b, pair), c.src);
-    }
+    CudaCall c = {.kind = CUDA_CALL_SEND, .type = ncclInt8, .peer = r};
+    c.count = (size_t)(plan_count(box) * b->element);
+    take_box(b, pair, box, &c);
     plan_call(b, c);
     plan_call(b, (CudaCall){.kind = CUDA_CALL_RECV,
                             .to = CUDA_AT_SCRATCH,
@@ -303,12 +300,11 @@ static void scatter_folded(PlanBuild *b, const Moves *m, const Kept *kept, int32
 
 static void plan_scatter(PlanBuild *b, const Moves *m) {
   Kept *kept = calloc(plan_pairs(b) + 1, sizeof *kept);
-  int32_t mine = 0;
+  int32_t mine = plan_place(m->group, b->rank);
   if (!kept) {
     b->failed = 1;
     return;
   }
-  while (m->group[mine] != b->rank) mine++;
   for (uint32_t p = 0; p < plan_pairs(b) && !b->failed; p++) find_kept(b, m, p, &kept[p]);
   for (uint32_t p = 0; p < plan_pairs(b) && !b->failed; p++) {
     if (kept[p].form == IN_PLACE) scatter_in_place(b, p, &kept[p]);
