@@ -211,10 +211,8 @@ static int look(const Exec *x, const AbiBuffer *b, bool *bad) {
   if (!in_mesh(x, x->image->type[b->type].mesh)) return 0; /* a transfer from here to others */
   const LibTensor t = dtm_device_tensor(d, b, NULL);
   const void *data;
-  int64_t n = 1;
-  for (uint32_t k = 0; k < t.rank; k++) n *= t.extent[k];
-  int status = d->ops->view(d, b->offset + dtm_device_slot(d, b),
-                            (size_t)n * abi_dtype_bytes(t.dtype), &data);
+  int64_t n = dtm_device_elements(&t);
+  int status = d->ops->view(d, b->offset + dtm_device_slot(d, b), dtm_device_bytes(&t), &data);
   for (int64_t i = 0; i < n && !status && !*bad; i++) *bad = !isfinite(abi_load(data, t.dtype, i));
   return status;
 }

@@ -17,6 +17,16 @@ LibTensor dtm_device_tensor(const RtDevice *d, const AbiBuffer *b, void *data) {
   return t;
 }
 
+int64_t dtm_device_elements(const LibTensor *t) {
+  int64_t n = 1;
+  for (uint32_t d = 0; d < t->rank; d++) n *= t->extent[d];
+  return n;
+}
+
+size_t dtm_device_bytes(const LibTensor *t) {
+  return (size_t)dtm_device_elements(t) * abi_dtype_bytes(t->dtype);
+}
+
 MatmulShape dtm_device_matmul_shape(const RtDevice *d, const AbiAction *a) {
   const AbiMatmul *m = &d->image->matmul[a->code];
   const AbiBuffer *b = &d->image->buffer[a->buffers], *out = &b[a->nbuffers - 1];

@@ -38,6 +38,9 @@ typedef struct MatmulShape {
 
 /* The block of a buffer on this rank, which is in the mesh of its type. */
 LibTensor dtm_device_tensor(const RtDevice *d, const AbiBuffer *b, void *data);
+/* Of the block: elements, bytes. */
+int64_t dtm_device_elements(const LibTensor *t);
+size_t dtm_device_bytes(const LibTensor *t);
 /* Of an action of kind MATMUL. */
 MatmulShape dtm_device_matmul_shape(const RtDevice *d, const AbiAction *a);
 /* The same product with as few batch dims as can be: unit ones go, those that continue each other,

@@ -180,9 +180,8 @@ static void scatter_add(const LibCall *c, LibFault *fault) {
  * that differs is the one told, whatever the number of threads. */
 static void same_as(const LibCall *c, LibFault *fault) {
   const LibTensor *x = &c->t[0], *first = &c->t[1], *y = &c->t[2];
-  int64_t n = 1, at = -1;
-  for (uint32_t d = 0; d < x->rank; d++) n *= x->extent[d];
-  if (y->data != x->data && n) memcpy(y->data, x->data, abi_dtype_bytes(x->dtype) * (size_t)n);
+  int64_t n = dtm_device_elements(x), at = -1;
+  if (y->data != x->data && n) memcpy(y->data, x->data, dtm_device_bytes(x));
   for (int64_t i = 0; i < n && at < 0; i++) {
     double a = abi_load(x->data, x->dtype, i), b = abi_load(first->data, x->dtype, i);
     int same = a == b || (isnan(a) && isnan(b));

@@ -5,12 +5,6 @@
 
 #include "runtime/abi/number.h"
 
-static int64_t elements(const LibTensor *t) {
-  int64_t n = 1;
-  for (uint32_t d = 0; d < t->rank; d++) n *= t->extent[d];
-  return n;
-}
-
 /* The row of the block that holds this id, or -1. Checks the id against the whole vocabulary. */
 static int64_t row_of(const LibTensor *ids, int64_t i, const LibTensor *weight, LibFault *fault) {
   int64_t id = abi_load_int(ids->data, ids->dtype, i);
@@ -24,7 +18,7 @@ static int64_t row_of(const LibTensor *ids, int64_t i, const LibTensor *weight, 
 }
 
 size_t dtm_rt_embedding_scratch(const LibCall *c) {
-  return sizeof(int64_t) * (size_t)(c->t[2].extent[0] + 1 + elements(&c->t[1]));
+  return sizeof(int64_t) * (size_t)(c->t[2].extent[0] + 1 + dtm_device_elements(&c->t[1]));
 }
 
 /* The sum of these rows of g, in their order. */
@@ -51,7 +45,7 @@ static void sum_rows(const LibTensor *g, const LibTensor *out, int64_t row, cons
  * by one thread: no two threads write one row, and the order of additions is that of the ids. */
 void dtm_rt_embedding_backward(const LibCall *c, int64_t *scratch, LibFault *fault) {
   const LibTensor *g = &c->t[0], *ids = &c->t[1], *out = &c->t[2];
-  int64_t n = elements(ids), rows = out->extent[0];
+  int64_t n = dtm_device_elements(ids), rows = out->extent[0];
   int64_t *start = scratch, *order = scratch + rows + 1;
   memset(start, 0, sizeof *start * (size_t)(rows + 1));
   for (int64_t i = 0; i < n; i++) {

@@ -58,8 +58,7 @@ static int find_ranges(const CudaDevice *d, Member *m) {
     uint64_t bytes = (uint64_t)b->scratch * ABI_ALIGN;
     if (b->type) {
       const LibTensor t = dtm_device_tensor(&d->base, b, NULL);
-      bytes = abi_dtype_bytes(t.dtype);
-      for (uint32_t k = 0; k < t.rank; k++) bytes *= (uint64_t)t.extent[k];
+      bytes = dtm_device_bytes(&t);
     }
     m->ranges[m->nranges++] = (Range){b->offset, b->offset + bytes, b->written != 0};
   }

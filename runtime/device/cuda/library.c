@@ -23,19 +23,13 @@ CudaLines dtm_cuda_lines(const LibTensor *t, int64_t dim) {
   return l;
 }
 
-int64_t dtm_cuda_elements(const LibTensor *t) {
-  int64_t n = 1;
-  for (uint32_t d = 0; d < t->rank; d++) n *= t->extent[d];
-  return n;
-}
-
-CUdeviceptr dtm_cuda_tensor(const CudaDevice *d, const CudaCall *c, uint32_t i) {
+CUdeviceptr dtm_cuda_tensor(const CudaDevice *d, const CudaLibCall *c, uint32_t i) {
   const AbiAction *a = dtm_cuda_action(d, c->action);
   return dtm_cuda_address(d, &d->base.image->buffer[a->buffers + i]);
 }
 
-int dtm_cuda_kernels(CudaDevice *d, const CudaCall *c, uint32_t instance, const char *const *names,
-                     CUfunction *kernels) {
+int dtm_cuda_kernels(CudaDevice *d, const CudaLibCall *c, uint32_t instance,
+                     const char *const *names, CUfunction *kernels) {
   AbiCudaInstance instances[ABI_CUDA_MAX_INSTANCES];
   const AbiAction *a = dtm_cuda_action(d, c->action);
   uint32_t n = abi_cuda_instances(d->base.image, a, instances);
@@ -52,29 +46,30 @@ void dtm_cuda_reserve(CudaDevice *d, size_t bytes) {
   if (bytes > d->scratch_bytes) d->scratch_bytes = bytes;
 }
 
-int dtm_cuda_enqueue_blocks(CudaDevice *d, const CudaCall *c, CUfunction kernel, int64_t blocks,
+int dtm_cuda_enqueue_blocks(CudaDevice *d, const CudaLibCall *c, CUfunction kernel, int64_t blocks,
                             void **params) {
   return dtm_cuda_launch(d, d->compute, kernel, (unsigned)blocks, LIBRARY_THREADS, 0, params,
                          c->action);
 }
 
-int dtm_cuda_enqueue(CudaDevice *d, const CudaCall *c, CUfunction kernel, int64_t threads,
+int dtm_cuda_enqueue(CudaDevice *d, const CudaLibCall *c, CUfunction kernel, int64_t threads,
                      void **params) {
   return dtm_cuda_enqueue_blocks(d, c, kernel, dtm_cuda_ceil_div(threads, LIBRARY_THREADS), params);
 }
 
-static int report(CudaDevice *d, const CudaCall *c, CUresult error, const char *what) {
+static int report(CudaDevice *d, const CudaLibCall *c, CUresult error, const char *what) {
   if (!error) return 0;
   dtm_device_place(&d->base, c->action);
   return dtm_cuda_failed(d, error, what);
 }
 
-int dtm_cuda_set_bytes(CudaDevice *d, const CudaCall *c, CUdeviceptr to, int value, size_t bytes) {
+int dtm_cuda_set_bytes(CudaDevice *d, const CudaLibCall *c, CUdeviceptr to, int value,
+                       size_t bytes) {
   if (!bytes) return 0;
   return report(d, c, d->cu->set8_async(to, (unsigned char)value, bytes, d->compute), "set memory");
 }
 
-int dtm_cuda_copy_bytes(CudaDevice *d, const CudaCall *c, CUdeviceptr to, CUdeviceptr from,
+int dtm_cuda_copy_bytes(CudaDevice *d, const CudaLibCall *c, CUdeviceptr to, CUdeviceptr from,
                         size_t bytes) {
   if (!bytes || to == from) return 0;
   return report(d, c, d->cu->copy_async(to, from, bytes, d->compute), "copy memory");
@@ -84,14 +79,14 @@ int dtm_cuda_copy_bytes(CudaDevice *d, const CudaCall *c, CUdeviceptr to, CUdevi
  */
 
 /* A thread for each line where lines are short, or many with neighbours side by side. */
-int dtm_cuda_cumsum_prepare(CudaDevice *d, CudaCall *c) {
+int dtm_cuda_cumsum_prepare(CudaDevice *d, CudaLibCall *c) {
   static const char *const names[] = {"cumsum_lines", "cumsum_line", NULL};
   CudaLines l = dtm_cuda_lines(&c->t[0], c->args[0]);
   c->direct = l.n <= 128 || (l.inner >= 32 && l.outer * l.inner >= 8192);
   return dtm_cuda_kernels(d, c, 0, names, c->kernel);
 }
 
-int dtm_cuda_cumsum_run(CudaDevice *d, CudaCall *c) {
+int dtm_cuda_cumsum_run(CudaDevice *d, CudaLibCall *c) {
   CudaLines l = dtm_cuda_lines(&c->t[0], c->args[0]);
   CUdeviceptr x = dtm_cuda_tensor(d, c, 0), y = dtm_cuda_tensor(d, c, 1);
   int64_t lines = l.outer * l.inner;
@@ -107,17 +102,17 @@ int dtm_cuda_cumsum_run(CudaDevice *d, CudaCall *c) {
 
 enum { COMPARE_BLOCKS = 1024 };
 
-int dtm_cuda_same_as_prepare(CudaDevice *d, CudaCall *c) {
+int dtm_cuda_same_as_prepare(CudaDevice *d, CudaLibCall *c) {
   static const char *const names[] = {"same_as_compare", "same_as_tell", NULL};
   dtm_cuda_reserve(d, sizeof(uint64_t));
   return dtm_cuda_kernels(d, c, 0, names, c->kernel);
 }
 
-int dtm_cuda_same_as_run(CudaDevice *d, CudaCall *c) {
+int dtm_cuda_same_as_run(CudaDevice *d, CudaLibCall *c) {
   CUdeviceptr x = dtm_cuda_tensor(d, c, 0), first = dtm_cuda_tensor(d, c, 1);
   CUdeviceptr y = dtm_cuda_tensor(d, c, 2), least = d->scratch;
-  int64_t n = dtm_cuda_elements(&c->t[0]), blocks = dtm_cuda_ceil_div(n, LIBRARY_THREADS);
-  int status = dtm_cuda_copy_bytes(d, c, y, x, abi_dtype_bytes(c->t[0].dtype) * (size_t)n);
+  int64_t n = dtm_device_elements(&c->t[0]), blocks = dtm_cuda_ceil_div(n, LIBRARY_THREADS);
+  int status = dtm_cuda_copy_bytes(d, c, y, x, dtm_device_bytes(&c->t[0]));
   if (n == 0 || status) return status;
   void *compare[] = {&x, &first, &least, &n};
   void *tell[] = {&x, &first, &least, &n, &d->fault, &c->action};
@@ -131,7 +126,7 @@ int dtm_cuda_same_as_run(CudaDevice *d, CudaCall *c) {
 /* --- entry --------------------------------------------------------------------------------------
  */
 
-static int prepare(CudaDevice *d, CudaCall *c) {
+static int prepare(CudaDevice *d, CudaLibCall *c) {
   switch ((AbiLibrary)c->code) {
   case ABI_LIB_SORT:
   case ABI_LIB_TOPK:
@@ -159,7 +154,7 @@ static int prepare(CudaDevice *d, CudaCall *c) {
 
 int dtm_cuda_library_prepare(CudaDevice *d, uint32_t action, void **state) {
   const AbiAction *a = dtm_cuda_action(d, action);
-  CudaCall *c = calloc(1, sizeof *c);
+  CudaLibCall *c = calloc(1, sizeof *c);
   *state = c;
   if (!c) return dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
   c->action = action;
@@ -172,7 +167,7 @@ int dtm_cuda_library_prepare(CudaDevice *d, uint32_t action, void **state) {
 }
 
 int dtm_cuda_library_run(CudaDevice *d, uint32_t action, void *state) {
-  CudaCall *c = state;
+  CudaLibCall *c = state;
   switch ((AbiLibrary)c->code) {
   case ABI_LIB_SORT:
   case ABI_LIB_TOPK:
@@ -199,7 +194,7 @@ int dtm_cuda_library_run(CudaDevice *d, uint32_t action, void *state) {
 }
 
 void dtm_cuda_library_free(CudaDevice *d, void *state) {
-  CudaCall *c = state;
-  if (c && c->own) dtm_cuda_attention_free(d, c->own);
+  CudaLibCall *c = state;
+  if (c->own) dtm_cuda_attention_free(d, c->own);
   free(c);
 }

@@ -23,7 +23,7 @@ typedef struct CudaRadix {
   uint32_t tiles;
 } CudaRadix;
 
-typedef struct CudaCall {
+typedef struct CudaLibCall {
   uint32_t action;
   uint32_t code; /* AbiLibrary */
   LibTensor t[CUDA_LIBRARY_TENSORS];
@@ -36,7 +36,7 @@ typedef struct CudaCall {
     struct ScatterDims scatter;
     struct GroupedDims grouped;
   } dims;
-} CudaCall;
+} CudaLibCall;
 
 /* --- what families share (library.c) */
 /* A tensor as lines along `dim`: outer * inner of them, elements `inner` apart. */
@@ -44,41 +44,37 @@ typedef struct CudaLines {
   int64_t outer, n, inner;
 } CudaLines;
 CudaLines dtm_cuda_lines(const LibTensor *t, int64_t dim);
-int64_t dtm_cuda_elements(const LibTensor *t);
 /* The address of tensor i for the micro-batch at hand. */
-CUdeviceptr dtm_cuda_tensor(const CudaDevice *d, const CudaCall *c, uint32_t i);
+CUdeviceptr dtm_cuda_tensor(const CudaDevice *d, const CudaLibCall *c, uint32_t i);
 /* Finds the kernels of these names, up to NULL, of instance `instance` of the action. */
-int dtm_cuda_kernels(CudaDevice *d, const CudaCall *c, uint32_t instance, const char *const *names,
-                     CUfunction *kernels);
+int dtm_cuda_kernels(CudaDevice *d, const CudaLibCall *c, uint32_t instance,
+                     const char *const *names, CUfunction *kernels);
 /* Raises the scratch memory to that many bytes. */
 void dtm_cuda_reserve(CudaDevice *d, size_t bytes);
 /* A launch on `compute` of as many blocks as `threads` threads need. */
-int dtm_cuda_enqueue(CudaDevice *d, const CudaCall *c, CUfunction kernel, int64_t threads,
+int dtm_cuda_enqueue(CudaDevice *d, const CudaLibCall *c, CUfunction kernel, int64_t threads,
                      void **params);
-int dtm_cuda_enqueue_blocks(CudaDevice *d, const CudaCall *c, CUfunction kernel, int64_t blocks,
+int dtm_cuda_enqueue_blocks(CudaDevice *d, const CudaLibCall *c, CUfunction kernel, int64_t blocks,
                             void **params);
 /* Bytes set to `value`; bytes copied. On `compute`. */
-int dtm_cuda_set_bytes(CudaDevice *d, const CudaCall *c, CUdeviceptr to, int value, size_t bytes);
-int dtm_cuda_copy_bytes(CudaDevice *d, const CudaCall *c, CUdeviceptr to, CUdeviceptr from,
+int dtm_cuda_set_bytes(CudaDevice *d, const CudaLibCall *c, CUdeviceptr to, int value,
+                       size_t bytes);
+int dtm_cuda_copy_bytes(CudaDevice *d, const CudaLibCall *c, CUdeviceptr to, CUdeviceptr from,
                         size_t bytes);
-
-static inline int64_t dtm_cuda_ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
 
 /* --- library_sort.c */
 /* c->radix but its kernels is set: finds them in instance `instance`. */
-int dtm_cuda_radix_prepare(CudaDevice *d, CudaCall *c, uint32_t instance);
+int dtm_cuda_radix_prepare(CudaDevice *d, CudaLibCall *c, uint32_t instance);
 /* Scratch bytes of a radix sort, which begin with the keys [lines, n] to be sorted. */
 size_t dtm_cuda_radix_bytes(const CudaRadix *r);
 /* Sorts the keys at `scratch`; they and where they came from lie in scratch afterwards. */
-int dtm_cuda_radix_run(CudaDevice *d, const CudaCall *c, CUdeviceptr scratch, CUdeviceptr *keys,
+int dtm_cuda_radix_run(CudaDevice *d, const CudaLibCall *c, CUdeviceptr scratch, CUdeviceptr *keys,
                        CUdeviceptr *numbers);
 
 /* --- families: prepare is called with code, t, args set. */
 #define CUDA_FAMILY(name)                                                                          \
-  int dtm_cuda_##name##_prepare(CudaDevice *d, CudaCall *c);                                       \
-  int dtm_cuda_##name##_run(CudaDevice *d, CudaCall *c);
+  int dtm_cuda_##name##_prepare(CudaDevice *d, CudaLibCall *c);                                    \
+  int dtm_cuda_##name##_run(CudaDevice *d, CudaLibCall *c);
 CUDA_FAMILY(sort)      /* library_sort.c: SORT, TOPK */
 CUDA_FAMILY(cumsum)    /* library.c */
 CUDA_FAMILY(same_as)   /* library.c */

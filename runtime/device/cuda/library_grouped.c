@@ -20,13 +20,13 @@ static Plan plan_at(const struct GroupedDims *g, CUdeviceptr scratch) {
   return p;
 }
 
-static bool is_linear(const CudaCall *c) {
+static bool is_linear(const CudaLibCall *c) {
   return c->code == ABI_LIB_GROUPED_LINEAR;
 }
 
 /* The tensor cores' tiles are moved 16 bytes at a time where everything begins at such addresses.
  */
-static bool is_wide(const CudaDevice *d, const CudaCall *c, const struct GroupedDims *g) {
+static bool is_wide(const CudaDevice *d, const CudaLibCall *c, const struct GroupedDims *g) {
   const AbiAction *a = dtm_cuda_action(d, c->action);
   uint64_t bits = 2 * (uint64_t)(g->in | g->out);
   for (uint32_t i = 0; i < a->nbuffers; i++) {
@@ -42,7 +42,7 @@ static int64_t tile_of(uint32_t dtype) {
   return dtype == ABI_BF16 || dtype == ABI_F16 ? TENSOR_TILE : PRODUCT_TILE;
 }
 
-int dtm_cuda_grouped_prepare(CudaDevice *d, CudaCall *c) {
+int dtm_cuda_grouped_prepare(CudaDevice *d, CudaLibCall *c) {
   const char *const names[] = {"grouped_count",
                                "grouped_plan",
                                "grouped_list",
@@ -70,7 +70,7 @@ int dtm_cuda_grouped_prepare(CudaDevice *d, CudaCall *c) {
 }
 
 /* Lists the rows of every expert. */
-static int make_plan(CudaDevice *d, CudaCall *c, Plan *p) {
+static int make_plan(CudaDevice *d, CudaLibCall *c, Plan *p) {
   struct GroupedDims *g = &c->dims.grouped;
   CUdeviceptr counts = dtm_cuda_tensor(d, c, 2);
   void *count[] = {&counts, &p->start, &p->count, &p->used, g, &d->fault, &c->action};
@@ -82,7 +82,7 @@ static int make_plan(CudaDevice *d, CudaCall *c, Plan *p) {
                 : dtm_cuda_enqueue_blocks(d, c, c->kernel[LIST], g->batch * g->experts, list);
 }
 
-static int run_linear(CudaDevice *d, CudaCall *c, Plan *p) {
+static int run_linear(CudaDevice *d, CudaLibCall *c, Plan *p) {
   struct GroupedDims *g = &c->dims.grouped;
   CUdeviceptr x = dtm_cuda_tensor(d, c, 0), weight = dtm_cuda_tensor(d, c, 1);
   CUdeviceptr y = dtm_cuda_tensor(d, c, 3);
@@ -97,7 +97,7 @@ static int run_linear(CudaDevice *d, CudaCall *c, Plan *p) {
                                  most * dtm_cuda_ceil_div(g->out, g->tile), multiply);
 }
 
-static int run_weight(CudaDevice *d, CudaCall *c, Plan *p) {
+static int run_weight(CudaDevice *d, CudaLibCall *c, Plan *p) {
   struct GroupedDims *g = &c->dims.grouped;
   CUdeviceptr of_y = dtm_cuda_tensor(d, c, 0), x = dtm_cuda_tensor(d, c, 1);
   CUdeviceptr dweight = dtm_cuda_tensor(d, c, 3);
@@ -108,7 +108,7 @@ static int run_weight(CudaDevice *d, CudaCall *c, Plan *p) {
                                  multiply);
 }
 
-int dtm_cuda_grouped_run(CudaDevice *d, CudaCall *c) {
+int dtm_cuda_grouped_run(CudaDevice *d, CudaLibCall *c) {
   Plan p = plan_at(&c->dims.grouped, d->scratch);
   int status = make_plan(d, c, &p);
   if (status) return status;

@@ -11,7 +11,7 @@ static int bits_of(int64_t most) {
 }
 
 /* Keys are 32 bits, as the numbers of positions. */
-static int check_room(CudaDevice *d, const CudaCall *c, int64_t n) {
+static int check_room(CudaDevice *d, const CudaLibCall *c, int64_t n) {
   if (n < UINT32_MAX) return 0;
   dtm_device_place(&d->base, c->action);
   return dtm_rt_fail(d->base.comm, RT_DEVICE,
@@ -23,6 +23,7 @@ static int check_room(CudaDevice *d, const CudaCall *c, int64_t n) {
  */
 
 enum { MANY_LINES = 1024, SHORT_LINE = 64 };
+_Static_assert((int)SCATTER_DIMS >= ABI_MAX_DIMS - 1, "all dims but the one that is walked along");
 
 static void row_major(const LibTensor *t, int64_t *strides) {
   int64_t stride = 1;
@@ -32,7 +33,7 @@ static void row_major(const LibTensor *t, int64_t *strides) {
   }
 }
 
-static struct ScatterDims scatter_dims(const CudaCall *c) {
+static struct ScatterDims scatter_dims(const CudaLibCall *c) {
   const LibTensor *index = &c->t[1], *source = &c->t[2], *y = &c->t[3];
   int64_t dim = c->args[0], to[ABI_MAX_DIMS], from[ABI_MAX_DIMS];
   CudaLines l = dtm_cuda_lines(index, dim), ly = dtm_cuda_lines(y, dim);
@@ -53,7 +54,7 @@ static struct ScatterDims scatter_dims(const CudaCall *c) {
   return s;
 }
 
-int dtm_cuda_scatter_prepare(CudaDevice *d, CudaCall *c) {
+int dtm_cuda_scatter_prepare(CudaDevice *d, CudaLibCall *c) {
   static const char *const names[] = {"scatter_lines", "scatter_keys", "scatter_runs", NULL};
   struct ScatterDims *s = &c->dims.scatter;
   *s = scatter_dims(c);
@@ -67,13 +68,12 @@ int dtm_cuda_scatter_prepare(CudaDevice *d, CudaCall *c) {
   return status ? status : dtm_cuda_radix_prepare(d, c, 1);
 }
 
-int dtm_cuda_scatter_run(CudaDevice *d, CudaCall *c) {
+int dtm_cuda_scatter_run(CudaDevice *d, CudaLibCall *c) {
   struct ScatterDims *s = &c->dims.scatter;
   CUdeviceptr x = dtm_cuda_tensor(d, c, 0), index = dtm_cuda_tensor(d, c, 1);
   CUdeviceptr source = dtm_cuda_tensor(d, c, 2), y = dtm_cuda_tensor(d, c, 3);
   CUdeviceptr keys = d->scratch, numbers;
-  size_t bytes = abi_dtype_bytes(c->t[0].dtype) * (size_t)dtm_cuda_elements(&c->t[3]);
-  int status = dtm_cuda_copy_bytes(d, c, y, x, bytes);
+  int status = dtm_cuda_copy_bytes(d, c, y, x, dtm_device_bytes(&c->t[3]));
   if (status || s->lines * s->n == 0) return status;
   void *lines[] = {&index, &source, &y, s, &d->fault, &c->action};
   if (c->direct) return dtm_cuda_enqueue(d, c, c->kernel[0], s->lines, lines);
@@ -87,9 +87,9 @@ int dtm_cuda_scatter_run(CudaDevice *d, CudaCall *c) {
 /* --- embedding ----------------------------------------------------------------------------------
  */
 
-int dtm_cuda_embedding_prepare(CudaDevice *d, CudaCall *c) {
+int dtm_cuda_embedding_prepare(CudaDevice *d, CudaLibCall *c) {
   static const char *const names[] = {"embedding_keys", "embedding_rows", NULL};
-  int64_t n = dtm_cuda_elements(&c->t[1]), rows = c->t[2].extent[0];
+  int64_t n = dtm_device_elements(&c->t[1]), rows = c->t[2].extent[0];
   int status = check_room(d, c, n > rows ? n : rows);
   c->radix = (CudaRadix){.lines = 1, .n = n, .bits = bits_of(rows), .key_bytes = sizeof(uint32_t)};
   dtm_cuda_reserve(d, dtm_cuda_radix_bytes(&c->radix));
@@ -97,7 +97,7 @@ int dtm_cuda_embedding_prepare(CudaDevice *d, CudaCall *c) {
   return status ? status : dtm_cuda_radix_prepare(d, c, 1);
 }
 
-int dtm_cuda_embedding_run(CudaDevice *d, CudaCall *c) {
+int dtm_cuda_embedding_run(CudaDevice *d, CudaLibCall *c) {
   const LibTensor *out = &c->t[2];
   CUdeviceptr g = dtm_cuda_tensor(d, c, 0), ids = dtm_cuda_tensor(d, c, 1);
   CUdeviceptr dweight = dtm_cuda_tensor(d, c, 2), keys = d->scratch, numbers;

@@ -23,7 +23,7 @@ size_t dtm_cuda_radix_bytes(const CudaRadix *r) {
          (size_t)r->lines * tiles * RADIX_DIGITS * sizeof(uint32_t);
 }
 
-int dtm_cuda_radix_prepare(CudaDevice *d, CudaCall *c, uint32_t instance) {
+int dtm_cuda_radix_prepare(CudaDevice *d, CudaLibCall *c, uint32_t instance) {
   static const char *const names[] = {"radix_count", "radix_scan", "radix_move", NULL};
   CUfunction found[3] = {NULL, NULL, NULL};
   int status = dtm_cuda_kernels(d, c, instance, names, found);
@@ -34,7 +34,7 @@ int dtm_cuda_radix_prepare(CudaDevice *d, CudaCall *c, uint32_t instance) {
   return status;
 }
 
-int dtm_cuda_radix_run(CudaDevice *d, const CudaCall *c, CUdeviceptr scratch, CUdeviceptr *keys,
+int dtm_cuda_radix_run(CudaDevice *d, const CudaLibCall *c, CUdeviceptr scratch, CUdeviceptr *keys,
                        CUdeviceptr *numbers) {
   const CudaRadix *r = &c->radix;
   CUdeviceptr key[2] = {scratch, scratch + key_bytes(r)};
@@ -62,7 +62,7 @@ int dtm_cuda_radix_run(CudaDevice *d, const CudaCall *c, CUdeviceptr scratch, CU
 /* --- sort and topk ------------------------------------------------------------------------------
  */
 
-static int64_t kept(const CudaCall *c) {
+static int64_t kept(const CudaLibCall *c) {
   return c->t[1].extent[c->args[0]];
 }
 
@@ -90,7 +90,7 @@ static int first_bit(uint32_t dtype) {
   return 0;
 }
 
-int dtm_cuda_sort_prepare(CudaDevice *d, CudaCall *c) {
+int dtm_cuda_sort_prepare(CudaDevice *d, CudaLibCall *c) {
   static const char *const names[] = {"sort_short", "sort_keys", "sort_finish", NULL};
   CudaLines l = dtm_cuda_lines(&c->t[0], c->args[0]);
   size_t bytes = abi_dtype_bytes(c->t[0].dtype) == 8 ? 8 : 4;
@@ -106,7 +106,7 @@ int dtm_cuda_sort_prepare(CudaDevice *d, CudaCall *c) {
   return dtm_cuda_radix_prepare(d, c, 1);
 }
 
-static int sort_short(CudaDevice *d, CudaCall *c, CudaLines l, int32_t descending) {
+static int sort_short(CudaDevice *d, CudaLibCall *c, CudaLines l, int32_t descending) {
   CUdeviceptr x = dtm_cuda_tensor(d, c, 0), values = dtm_cuda_tensor(d, c, 1);
   CUdeviceptr indices = dtm_cuda_tensor(d, c, 2);
   int64_t lines = l.outer * l.inner, keep = kept(c);
@@ -117,7 +117,7 @@ static int sort_short(CudaDevice *d, CudaCall *c, CudaLines l, int32_t descendin
                                  params);
 }
 
-static int sort_long(CudaDevice *d, CudaCall *c, CudaLines l, int32_t descending) {
+static int sort_long(CudaDevice *d, CudaLibCall *c, CudaLines l, int32_t descending) {
   CUdeviceptr x = dtm_cuda_tensor(d, c, 0), values = dtm_cuda_tensor(d, c, 1);
   CUdeviceptr indices = dtm_cuda_tensor(d, c, 2), keys = d->scratch, numbers;
   int64_t lines = l.outer * l.inner, keep = kept(c);
@@ -128,7 +128,7 @@ static int sort_long(CudaDevice *d, CudaCall *c, CudaLines l, int32_t descending
   return status ? status : dtm_cuda_enqueue(d, c, c->kernel[2], lines * keep, take);
 }
 
-int dtm_cuda_sort_run(CudaDevice *d, CudaCall *c) {
+int dtm_cuda_sort_run(CudaDevice *d, CudaLibCall *c) {
   CudaLines l = dtm_cuda_lines(&c->t[0], c->args[0]);
   int32_t descending = c->code == ABI_LIB_TOPK || c->args[1] != 0;
   if (l.outer * l.inner == 0 || kept(c) == 0) return 0;

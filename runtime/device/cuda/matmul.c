@@ -34,6 +34,15 @@ enum {
   MAX_CALLS = 4096 /* for one product; beyond, our kernel is the faster one */
 };
 
+_Static_assert((int)MATMUL_DIMS == ABI_MATMUL_BATCH, "dims of a batch");
+#define SAME(name) _Static_assert((int)ACTIVATION_##name == (int)ABI_ACT_##name, #name)
+SAME(RELU);
+SAME(GELU);
+SAME(GELU_TANH);
+SAME(SILU);
+SAME(TANH);
+#undef SAME
+
 struct CudaProducts {
   CudaBlasLt lt;
   LtContext *handle;
@@ -461,17 +470,13 @@ static unsigned grid_of(int64_t blocks) {
   return (unsigned)(blocks < MAX_GRID ? blocks : MAX_GRID);
 }
 
-static int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
 /* out = act(product + bias) + addend */
 static int finish(CudaDevice *d, uint32_t action, Product *p, const Operands *o,
                   CUdeviceptr product) {
   const MatmulShape *s = &p->shape;
   CUdeviceptr bias = p->bias_in ? 0 : o->bias, addend = p->addend_in ? 0 : o->addend, out = o->out;
   int64_t each = p->dims.wide ? 16 / (int64_t)abi_dtype_bytes(s->dtype) : 1;
-  int64_t blocks = ceil_div(s->m * s->n / each * p->dims.count, LIBRARY_THREADS);
+  int64_t blocks = dtm_cuda_ceil_div(s->m * s->n / each * p->dims.count, LIBRARY_THREADS);
   void *params[] = {&product, &bias, &addend, &out, &p->dims};
   return dtm_cuda_launch(d, d->compute, p->finish_kernel, grid_of(blocks), LIBRARY_THREADS, 0,
                          params, action);
@@ -480,7 +485,8 @@ static int finish(CudaDevice *d, uint32_t action, Product *p, const Operands *o,
 static int multiply_own(CudaDevice *d, uint32_t action, Product *p, const Operands *operands) {
   const MatmulShape *s = &p->shape;
   Operands o = *operands;
-  int64_t tiles = ceil_div(s->m, PRODUCT_TILE) * ceil_div(s->n, PRODUCT_TILE) * p->dims.count;
+  int64_t tiles =
+      dtm_cuda_ceil_div(s->m, PRODUCT_TILE) * dtm_cuda_ceil_div(s->n, PRODUCT_TILE) * p->dims.count;
   void *params[] = {&o.a, &o.b, &o.bias, &o.addend, &o.out, &p->dims};
   return dtm_cuda_launch(d, d->compute, p->multiply_kernel, grid_of(tiles), LIBRARY_THREADS, 0,
                          params, action);
@@ -498,7 +504,6 @@ int dtm_cuda_matmul_run(CudaDevice *d, uint32_t action, void *state) {
 
 void dtm_cuda_matmul_free(CudaDevice *d, void *state) {
   Product *p = state;
-  if (!p) return;
   if (p->desc) d->products->lt.matmul_destroy(p->desc);
   if (p->first) d->products->lt.layout_destroy(p->first);
   if (p->second) d->products->lt.layout_destroy(p->second);

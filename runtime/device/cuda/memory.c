@@ -54,9 +54,7 @@ static uint64_t bytes_of(const CudaDevice *d, uint32_t kinds) {
     if (!(kinds >> v->kind & 1) || abi_mesh_position(image, mesh, d->base.comm->rank) < 0) continue;
     const AbiBuffer b = {.type = v->type};
     const LibTensor t = dtm_device_tensor(&d->base, &b, NULL);
-    uint64_t bytes = abi_dtype_bytes(t.dtype);
-    for (uint32_t k = 0; k < t.rank; k++) bytes *= (uint64_t)t.extent[k];
-    sum += bytes;
+    sum += dtm_device_bytes(&t);
   }
   return sum;
 }

@@ -12,6 +12,17 @@
 #include "comm/errors.h"
 #include "device/cuda/comm.h"
 
+#define SAME(name) _Static_assert((int)FOLD_##name == (int)ABI_##name, #name)
+SAME(SUM);
+SAME(AVG);
+SAME(PRODUCT);
+SAME(MAX);
+SAME(MIN);
+SAME(AND);
+SAME(OR);
+SAME(XOR);
+#undef SAME
+
 typedef struct Move {
   CudaMovePlan plan;
   uint32_t first;      /* of its boxes in the table */
@@ -44,14 +55,12 @@ static int find_fold(CudaDevice *d, Move *m) {
 /* The end of what was begun ahead has nothing of its own. */
 int dtm_cuda_move_prepare(CudaDevice *d, uint32_t action, void **state) {
   int status;
-  uint32_t first = 0;
   if (dtm_cuda_action(d, action)->started) return 0;
   Move *m = new_move(d, action, &status);
   *state = m;
   if (!status) status = find_fold(d, m);
-  if (!status) status = dtm_cuda_comm_add(d, &m->plan, &first);
+  if (!status) status = dtm_cuda_comm_add(d, &m->plan, &m->first);
   if (status) return status;
-  m->first = first;
   if (m->plan.comm == CUDA_COMM_NONE) return 0;
   if (m->plan.scratch > d->comm_scratch_bytes) d->comm_scratch_bytes = m->plan.scratch;
   CUresult error = d->cu->event_create(&m->ready, CU_EVENT_DISABLE_TIMING);
@@ -65,7 +74,7 @@ int dtm_cuda_move_prepare(CudaDevice *d, uint32_t action, void **state) {
 /* Enough blocks of threads for `items`, and not more than keep the GPU busy. */
 static unsigned grid_for(const CudaDevice *d, int64_t items) {
   enum { PER_SM = 8 };
-  int64_t blocks = (items + MOVES_THREADS - 1) / MOVES_THREADS, most = (int64_t)d->sms * PER_SM;
+  int64_t blocks = dtm_cuda_ceil_div(items, MOVES_THREADS), most = (int64_t)d->sms * PER_SM;
   return (unsigned)(blocks < most ? blocks : most);
 }
 
@@ -85,7 +94,7 @@ static int fill(CudaDevice *d, const CudaStep *s, const CudaBases *bases, CUstre
   int64_t bytes = s->count;
   uint64_t pattern = s->pattern;
   void *params[] = {&to, &bytes, &pattern};
-  return dtm_cuda_launch(d, stream, d->collectives->fill, grid_for(d, (bytes + 7) / 8),
+  return dtm_cuda_launch(d, stream, d->collectives->fill, grid_for(d, dtm_cuda_ceil_div(bytes, 8)),
                          MOVES_THREADS, 0, params, action);
 }
 

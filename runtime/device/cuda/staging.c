@@ -120,11 +120,9 @@ int dtm_cuda_staging_open(CudaDevice *d) {
 int dtm_cuda_staging_prepare(CudaDevice *d, uint32_t action, int64_t slots) {
   const AbiBuffer *b = &d->base.image->buffer[dtm_cuda_action(d, action)->buffers];
   const LibTensor t = dtm_device_tensor(&d->base, b, NULL);
-  size_t bytes = abi_dtype_bytes(t.dtype);
-  for (uint32_t i = 0; i < t.rank; i++) bytes *= (size_t)t.extent[i];
   Window *w = d->staging->windows[action] = calloc(1, sizeof *w);
   if (!w) return dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
-  return place_window(d, w, bytes, slots);
+  return place_window(d, w, dtm_device_bytes(&t), slots);
 }
 
 int dtm_cuda_staging_ready(CudaDevice *d) {

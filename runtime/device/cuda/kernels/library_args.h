@@ -22,6 +22,15 @@ enum {
   MATMUL_DIMS = 6
 };
 
+/* What is applied to a product: the numbers of AbiActivation. */
+enum Activation {
+  ACTIVATION_RELU = 1,
+  ACTIVATION_GELU, /* exact */
+  ACTIVATION_GELU_TANH,
+  ACTIVATION_SILU,
+  ACTIVATION_TANH
+};
+
 /* Extents of index, strides of y and source, of all dims but the one that is walked along. */
 struct ScatterDims {
   int64_t extent[SCATTER_DIMS], to[SCATTER_DIMS], from[SCATTER_DIMS];
@@ -46,7 +55,7 @@ struct MatmulDims {
   int64_t batch[MATMUL_DIMS], a_batch[MATMUL_DIMS], b_batch[MATMUL_DIMS], out_batch[MATMUL_DIMS];
   int64_t count; /* entries of the batch */
   int32_t nbatch;
-  int32_t activation; /* AbiActivation */
+  int32_t activation; /* Activation; 0: none */
   int32_t bias_rows;  /* the bias has an element for each row, not column */
   int32_t wide;       /* columns of out may be taken 16 bytes at a time */
 };

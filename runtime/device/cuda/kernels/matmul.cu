@@ -8,14 +8,14 @@ typedef ELEMENT T;
 typedef Number<T>::type N;
 
 template <class F> DTM_DEVICE F activate(int32_t activation, F x) {
-  if (activation == 1) return x > 0 || x != x ? x : 0; /* relu */
+  if (activation == ACTIVATION_RELU) return x > 0 || x != x ? x : 0;
   if constexpr (dtm_type<F>::is_float) {
-    if (activation == 2) /* gelu */
+    if (activation == ACTIVATION_GELU)
       return (F)0.5 * x * (1 + erf(x * (F)0.70710678118654752440));
-    if (activation == 3) /* gelu, by tanh */
+    if (activation == ACTIVATION_GELU_TANH)
       return (F)0.5 * x * (1 + tanh((F)0.79788456080286535588 * (x + (F)0.044715 * x * x * x)));
-    if (activation == 4) return x / (1 + exp(-x)); /* silu */
-    if (activation == 5) return tanh(x);
+    if (activation == ACTIVATION_SILU) return x / (1 + exp(-x));
+    if (activation == ACTIVATION_TANH) return tanh(x);
   }
   return x;
 }
