@@ -1,5 +1,4 @@
-/* Communicators of NCCL, and what moves and channels enqueue: see comm.h.
- */
+/* Communicators of NCCL, and what moves and channels enqueue: see comm.h. */
 #include "device/cuda/comm.h"
 
 #include <stdio.h>
@@ -99,7 +98,7 @@ static int nccl_failed(CudaDevice *d, ncclComm_t comm, ncclResult_t error, const
                      n->error_string(error), last && *last ? ": " : "", last ? last : "");
 }
 
-static double now(void) {
+double dtm_cuda_now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
@@ -118,7 +117,7 @@ static int too_late(CudaDevice *d, const char *what) {
 static int settle(CudaDevice *d, ncclComm_t comm, ncclResult_t result, const char *what) {
   CudaComm *c = d->collectives;
   RtComm *host = d->base.comm;
-  double since = now(), silent;
+  double since = dtm_cuda_now(), silent;
   for (unsigned polls = 0; result == ncclInProgress; polls++) {
     ncclResult_t state = ncclSuccess;
     pthread_mutex_lock(&c->lock);
@@ -132,7 +131,7 @@ static int settle(CudaDevice *d, ncclComm_t comm, ncclResult_t result, const cha
     nanosleep(&pause, NULL);
     failed = host->ops->look(host, false, &silent);
     if (failed) return failed;
-    if (now() - since < host->deadline || silent < host->deadline) continue;
+    if (dtm_cuda_now() - since < host->deadline || silent < host->deadline) continue;
     return too_late(d, what);
   }
   return result == ncclSuccess ? 0 : nccl_failed(d, comm, result, what);
@@ -168,8 +167,8 @@ static int make_world(CudaDevice *d) {
 
 /* The part of the world that this rank has in a round; NULL when it has none. A part is known when
  * the splitting of the whole is over, and may still be in progress then; should we give up before,
- * NCCL may still write it. `ctas`: as many blocks of
- * threads its operations may take; 0: NCCL's choice. */
+ * NCCL may still write it. `ctas`: as many blocks of threads its operations may take; 0: NCCL's
+ * choice. */
 static int split_world(CudaDevice *d, int32_t color, int32_t key, int ctas, ncclComm_t *part) {
   CudaComm *c = d->collectives;
   ncclConfig_t config = CUDA_NCCL_CONFIG;
@@ -229,7 +228,7 @@ ncclComm_t dtm_cuda_comm_of(const CudaDevice *d, const CudaMovePlan *p, uint32_t
 /* Until all that was enqueued on the stream of collectives is over. */
 static int finish_stream(CudaDevice *d) {
   RtComm *host = d->base.comm;
-  double since = now(), silent;
+  double since = dtm_cuda_now(), silent;
   for (;;) {
     CUresult error = d->cu->stream_query(d->comm);
     if (error != CUDA_ERROR_NOT_READY)
@@ -238,7 +237,7 @@ static int finish_stream(CudaDevice *d) {
     nanosleep(&pause, NULL);
     int failed = host->ops->look(host, false, &silent);
     if (failed) return failed;
-    if (now() - since >= host->deadline && silent >= host->deadline)
+    if (dtm_cuda_now() - since >= host->deadline && silent >= host->deadline)
       return too_late(d, "connect the stages of a pipeline");
   }
 }

@@ -64,6 +64,9 @@ int dtm_cuda_comm_copy(CudaDevice *d, const CudaMovePlan *plan, const CudaStep *
 int dtm_cuda_comm_group(CudaDevice *d, const CudaMovePlan *plan, const CudaStep *step,
                         ncclComm_t comm, const CudaBases *bases, CUstream stream);
 
+/* Seconds, for deadlines. */
+double dtm_cuda_now(void);
+
 /* What comes next on `second` waits for what is enqueued on `first`. */
 int dtm_cuda_comm_wait(CudaDevice *d, CUevent event, CUstream first, CUstream second);
 

@@ -12,8 +12,8 @@
 typedef struct Stretch {
   uint32_t count; /* actions; 0: none begins here */
   uint32_t runs;  /* so far */
-  int chained;    /* within a pipeline's stages: its graphs have no branches, and are made by */
-  int made;       /* dtm_cuda_graph_finish */
+  int chained;    /* within a pipeline's stages: its graphs have no branches */
+  int made;       /* of one that is chained: dtm_cuda_graph_finish has made them */
   int spanned;    /* something begun ahead is under way all through it */
   /* Graphs: one for each set of blocks that its buffers have, by the number of the micro-batch. */
   uint32_t first, ngraphs;
@@ -76,6 +76,7 @@ static int looks(const CudaDevice *d, uint32_t action, int *outputs) {
   return 1;
 }
 
+/* The least common one. */
 static uint32_t multiple(uint32_t a, uint32_t b) {
   uint32_t x = a, y = b;
   while (y) {

@@ -25,9 +25,9 @@
  * same reason graphs beside messages that are under way have no branches: what is begun ahead
  * (START) is not captured within the stages of a pipeline.
  *
- * Elsewhere a collective that was begun ahead may be under way all through a stretch, begun before it
- * and ended behind it. A graph with collectives of its own then waits for the stream of collectives:
- * nothing else orders the two, and one communicator carries one operation at a time.
+ * Elsewhere a collective that was begun ahead may be under way all through a stretch, begun before
+ * it and ended behind it. A graph with collectives of its own then waits for the stream of
+ * collectives: nothing else orders the two, and one communicator carries one operation at a time.
  *
  * Sources: NCCL's user guide, "Using NCCL with CUDA Graphs" (captured or not, and which graph, is a
  * collective property) and "Using multiple NCCL communicators concurrently"; NVIDIA/nccl issue 783

@@ -62,12 +62,6 @@ struct CudaWatch {
   double host_waits; /* when the host last said that it waits for the GPU */
 };
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* --- what is enqueued ---------------------------------------------------------------------------
  */
 
@@ -161,7 +155,7 @@ int dtm_cuda_comm_watch(CudaDevice *d) {
   CudaComm *c = d->collectives;
   if (!c || !c->watch) return 0;
   pthread_mutex_lock(&c->watch->lock);
-  c->watch->host_waits = now();
+  c->watch->host_waits = dtm_cuda_now();
   pthread_mutex_unlock(&c->watch->lock);
   pthread_mutex_lock(&c->lock);
   int failed = c->failed;
@@ -270,7 +264,7 @@ static int ask_nccl(CudaWatch *w, double time, const Entry *e) {
 static int look(CudaWatch *w) {
   CudaDevice *d = w->device;
   RtComm *host = d->base.comm;
-  const double time = now(), lately = 1;
+  const double time = dtm_cuda_now(), lately = 1;
   double since = 0, silent;
   bool moved = false;
   for (uint32_t i = 0; i < w->nlines; i++) moved |= drop_finished(d, &w->lines[i], time);
@@ -314,9 +308,9 @@ static void *run(void *context) {
   pthread_mutex_lock(&w->lock);
   while (!failed && !pause_for(w, PERIOD_MS * 1e-3)) failed = look(w);
   if (failed) {
-    double until = now() + GRACE_S;
+    double until = dtm_cuda_now() + GRACE_S;
     bool aborts = dtm_cuda_comm_abort(d, failed, GRACE_S);
-    while (aborts && !w->stop && now() < until) pause_for(w, until - now());
+    while (aborts && !w->stop && dtm_cuda_now() < until) pause_for(w, until - dtm_cuda_now());
     if (!w->stop) _exit(failed); /* the GPU, or a call, does not come back */
   }
   pthread_mutex_unlock(&w->lock);
