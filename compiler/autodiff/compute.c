@@ -5,7 +5,8 @@
  * optimizer works on f32 masters and gradients come back in f32. Contractions always compute in
  * bf16. Reductions and losses take f32 (a bf16 operand is cast up). Everything else follows its
  * operands: f32 when one of them was made f32 on purpose (by `.to(f32)` or a reduction), else bf16.
- * An embedding looks up f32 rows and casts those. Integer and f64 code is left alone.
+ * An embedding looks up rows as they are, and those of an f32 table are cast where they are used.
+ * Integer and f64 code is left alone.
  *
  * A pending sum is not narrowed, with two exceptions in which of each element one rank's addend is
  * the sum and the others are 0, so that converting addends is exact: a Partial parameter (see
@@ -141,6 +142,13 @@ static void rebuild(Compute *c, DType t, ValueId *operands) {
     graph_map_set(&c->map, node_result(&c->at, i), node_result(graph_node(c->map.to, id), i));
 }
 
+/* Some operand has another element type than before: so may the results. */
+static bool is_changed(const Compute *c, const ValueId *operands) {
+  for (uint32_t i = 0; i < c->at.noperands; i++)
+    if (dtype_of(c, operands[i]) != value_type(c->map.from, c->at.operands[i])->dtype) return true;
+  return false;
+}
+
 static void lower_node(Compute *c, NodeId id) {
   c->at = *graph_node(c->map.from, id);
   ValueId *operands = ARENA_ARRAY(c->scratch, ValueId, c->at.noperands);
@@ -150,10 +158,10 @@ static void lower_node(Compute *c, NodeId id) {
   bool source = makes_source(c, operands);
   if (c->at.op == OP_ASSIGN)
     operands[0] = cast(c, operands[0], value_type(c->map.from, c->at.operands[0])->dtype);
-  if (t == DT_NONE && c->at.op != OP_CAST && c->at.op != OP_DETACH && c->at.nresults)
-    graph_map_copy(&c->map, id);
-  else
+  if (t || is_changed(c, operands))
     rebuild(c, t, operands);
+  else
+    graph_map_copy(&c->map, id);
   for (uint32_t i = 0; source && i < c->at.nresults; i++) {
     ValueId v = graph_map_get(&c->map, node_result(&c->at, i));
     if (dtype_of(c, v) == DT_F32) note_about(c, v, ABOUT_SOURCE);

@@ -352,6 +352,34 @@ START_TEST(mixed_precision) {
 }
 END_TEST
 
+/* Rows of a parameter are looked up in f32, those of what was computed in bf16 are bf16. */
+START_TEST(looked_up_in_mixed_precision) {
+  Lab lab;
+  lab_init(&lab, 1, (int64_t[]){2});
+  TensorType ids = type_from_text(&lab.mesh, "i64[3]");
+  ValueId i = lab_ids(&lab, &ids, 4), table = lab_param(&lab, "f32[4, 4]", -1, 1);
+  ValueId made = lab_op(&lab, OP_LINEAR, (ValueId[]){table, table}, 2, NULL, 0);
+  ValueId plain = lab_op(&lab, OP_EMBEDDING, (ValueId[]){i, table}, 2, NULL, 0);
+  ValueId h = lab_op(&lab, OP_EMBEDDING, (ValueId[]){i, made}, 2, NULL, 0);
+  h = lab_binary(&lab, OP_ADD, h, plain);
+  lab.train->loss = lab_op(&lab, OP_MEAN, &h, 1, NULL, 0);
+  lab.train->settings.compute = DT_BF16;
+  ck_assert_msg(compute_run(&lab.program, &lab.sink), "%s", lab_errors(&lab));
+  const char *fault =
+      verify_program(&lab.arena, &lab.program, GRAPH_ELABORATED, "compute", infer_check);
+  ck_assert_msg(fault == NULL, "%s", fault);
+  const Graph *g = lab.train->graph;
+  int seen[2] = {0};
+  for (NodeId id = 1; id < g->nodes.len; id++) {
+    const Node *n = graph_node(g, id);
+    if (n->op == OP_EMBEDDING) seen[value_type(g, n->first_result)->dtype == DT_BF16]++;
+  }
+  ck_assert_int_eq(seen[0], 1);
+  ck_assert_int_eq(seen[1], 1);
+  lab_free(&lab);
+}
+END_TEST
+
 int main(void) {
   Suite *s = suite_create("optimizer");
   TCase *c = tcase_create("optimizer");
@@ -362,6 +390,7 @@ int main(void) {
   tcase_add_test(c, text_survives);
   tcase_add_test(c, settings_are_checked);
   tcase_add_test(c, mixed_precision);
+  tcase_add_test(c, looked_up_in_mixed_precision);
   suite_add_tcase(s, c);
   return suite_run(s);
 }
