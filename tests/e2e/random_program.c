@@ -211,12 +211,13 @@ RandomProgram random_program(Arena *arena, uint64_t seed, uint64_t number, Rando
     strbuf_printf(&s, "  store %s@%s\n", level, p.axes[draft_below(d, p.naxes)]);
   }
   strbuf_puts(&s, "  model m = Net()\n");
+  strbuf_printf(&s, "  let y = m(x%s)\n", arguments);
   if (by_rows)
     strbuf_printf(&s, "  loss %s\n  %s\n",
-                  draft_chance(d, 60) ? "cross_entropy(m(x), t[:, 0])" : "mean(square(m(x)))",
+                  draft_chance(d, 60) ? "cross_entropy(y, t[:, 0])" : "mean(square(y))",
                   draft_chance(d, 50) ? "drop_last false" : parts_of(d, p.batch));
   else
-    strbuf_printf(&s, "  loss %s(m(x%s))\n", reduced, arguments);
+    strbuf_printf(&s, "  loss %s(y)\n", reduced);
   static const char optimizers[] =
       "sgd(lr = 0.05)|sgd(lr = 0.02, momentum = 0.9)|"
       "sgd(lr = 0.03, momentum = 0.8, weight_decay = 0.1)|adamw(lr = 0.01, eps = 1e-4)|"
@@ -231,6 +232,8 @@ RandomProgram random_program(Arena *arena, uint64_t seed, uint64_t number, Rando
     if (clip) strbuf_puts(&s, "  clip_grad_norm 0.3\n");
     if (accumulate < 4 && accumulate > 1) strbuf_printf(&s, "  accumulate %d\n", accumulate);
     if (p.narrow) strbuf_puts(&s, "  compute bf16\n");
+    if (draft_chance(d, 40)) strbuf_puts(&s, "  metric size = mean(square(y))\n");
+    if (draft_chance(d, 40) && !by_rows) strbuf_puts(&s, "  metric most = max(abs(y))\n");
   }
   strbuf_puts(&s, "  save \"out.safetensors\"\n  steps 4\n}\n");
   p.text = s.text;
