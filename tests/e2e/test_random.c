@@ -196,7 +196,8 @@ static const char *difference(const Outcome *a, const Outcome *b, double toleran
   }
   for (int i = 0; i < a->nsteps * NUMBERS; i++) {
     double want = a->number[i / NUMBERS][i % NUMBERS], got = b->number[i / NUMBERS][i % NUMBERS];
-    if (!(fabs(want - got) <= tolerance * (fabs(want) + 1e-3))) {
+    double allowed = (i % NUMBERS == 1 ? 2 : 1) * tolerance; /* a mean of squares */
+    if (!(fabs(want - got) <= allowed * (fabs(want) + 1e-3))) {
       snprintf(text, sizeof text, "%s %d of step %d: %.17g, not %.17g",
                i % NUMBERS ? "metric" : "loss", i % NUMBERS, i / NUMBERS, got, want);
       return text;
