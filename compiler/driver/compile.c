@@ -102,9 +102,8 @@ static bool check_emit(Compilation *c) {
 }
 
 /* NAME.cu and NAME.ptx of every module, and what they include. */
-static bool write_folder(Compilation *c) {
+static bool write_folder(Compilation *c, const char *folder) {
   Session *s = c->session;
-  const char *folder = without_slashes(c, c->output);
   if (mkdir(folder, 0777) && errno != EEXIST) {
     fprintf(stderr, "dtmc: cannot make the folder %s: %s\n", folder, strerror(errno));
     return false;
@@ -164,6 +163,8 @@ int command_compile(Session *s) {
     fprintf(stderr, "dtmc: an executable cannot go to standard output; name a file (./- is one)\n");
     return EXIT_USAGE;
   }
+  const char *to = !c.output ? "-" : c.to_folder ? without_slashes(&c, c.output) : c.output;
+  if (!session_can_write(s, to, c.to_folder)) return EXIT_ERRORS;
   ConfigList config = {0};
   if (!session_sema_options(s, o->operands.data[0], option_value(o, OPT_MESH, NULL), &c.sema))
     return EXIT_USAGE;
@@ -181,9 +182,8 @@ int command_compile(Session *s) {
     return code == EXIT_OK ? EXIT_ERRORS : code;
   }
   if (c.to_folder) {
-    if (!write_folder(&c)) return EXIT_ERRORS;
+    if (!write_folder(&c, to)) return EXIT_ERRORS;
   } else if (c.emitted.len || emit) {
-    const char *to = c.output ? c.output : "-";
     if (!session_may_write(s, to) || !session_write_file(s, to, c.emitted.text, c.emitted.len))
       return EXIT_ERRORS;
   }

@@ -2,6 +2,7 @@
 #include "driver/session.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -180,6 +181,23 @@ bool session_may_write(Session *s, const char *path) {
   for (uint32_t i = 0; (read = file_read(s, i)); i++)
     if (stat(read, &source) == 0 && source.st_dev == there.st_dev && source.st_ino == there.st_ino)
       return cannot_write(path, "it is a source of this program");
+  return true;
+}
+
+bool session_can_write(Session *s, const char *path, bool folder) {
+  struct stat there;
+  if (strcmp(path, "-") == 0) return true;
+  if (!*path) return cannot_write("''", "it is no name");
+  bool exists = stat(path, &there) == 0, within = exists && S_ISDIR(there.st_mode);
+  if (within && !folder) return cannot_write(path, "it is a folder");
+  if (exists && !within && !S_ISREG(there.st_mode)) return true; /* a device */
+  /* A name beside it, as a file that is written has at first, or in it. */
+  const char *probe =
+      arena_printf(&s->arena, "%s%s.tmp%ld", path, within ? "/" : "", (long)getpid());
+  int fd = open(probe, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return cannot_write(path, strerror(errno));
+  close(fd);
+  unlink(probe);
   return true;
 }
 

@@ -34,6 +34,9 @@ PlanCache *session_plans(Session *s);
 bool session_sema_options(Session *s, const char *path, const char *mesh, SemaOptions *out);
 /* Whether `path` is none of the files read, by whatever name; false after printing that it is. */
 bool session_may_write(Session *s, const char *path);
+/* Whether a file (`folder`: what goes to a folder) can be made there, which is asked before the
+ * work whose result it is to hold; false after printing why not. */
+bool session_can_write(Session *s, const char *path, bool folder);
 /* Writes a file in one piece: a temporary beside it, then rename. "-" is standard output. False
  * after printing why not. */
 bool session_write_file(Session *s, const char *path, const void *data, size_t size);

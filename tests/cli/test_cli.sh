@@ -78,7 +78,15 @@ mkdir folder.dtm
 expect 1 'folder.dtm' check folder.dtm
 : >empty.dtm
 expect 1 'DTM5003' empty.dtm -o out
-expect 1 'cannot write' good.dtm --emit=graph -o /nowhere/out
+
+# where nothing can be written nothing is compiled, nor read
+for place in /nowhere/out good.dtm/out /proc/out; do
+  expect 1 "^dtmc: cannot write $place: " nowhere.dtm -o "$place"
+  expect 1 "^dtmc: cannot write $place: " nowhere.dtm --emit=graph -o "$place"
+  expect 1 "^dtmc: cannot write $place: " nowhere.dtm --target=cuda --emit=cuda -o "$place/"
+done
+expect 1 '^dtmc: cannot write folder.dtm: ' nowhere.dtm -o folder.dtm
+expect 1 "^dtmc: cannot write '': " nowhere.dtm -o ''
 
 # check
 expect 0 '' check good.dtm
@@ -218,7 +226,7 @@ done
 # faults of the installation
 expect 1 'DTM5001' good.dtm -o out --march=abacus
 CC=/nowhere/cc expect 1 'DTM5002' good.dtm -o out
-expect 1 'DTM5002' good.dtm -o /nowhere/out
+expect 1 'DTM5002' good.dtm -o /dev/null
 
 # a failed compile leaves the old file alone; a good one replaces it
 echo old >out
