@@ -274,7 +274,8 @@ void random_reduce(Draft *d) {
   Value x = draft_lay(d, &v, free ? 0 : dims, false);
   const char *operand = strcmp(name, "norm_l2") == 0 || strcmp(name, "std") == 0
                             ? draft_text(d, "%s + 1.5 * sin(%s * 3.0)", x.name, x.name)
-                            : x.name;
+                        : strcmp(name, "prod") == 0 ? draft_text(d, "1.1 * tanh(%s)", x.name)
+                                                    : x.name;
   draft_define(d, r, "%s(%s, [%s]%s)%s", name, operand, list.text, keep ? ", keepdim = true" : "",
                strcmp(name, "sum") == 0 || strcmp(name, "norm_l1") == 0
                    ? draft_text(d, " * %.3f", 1 / (0.5 + 0.3 * count))
