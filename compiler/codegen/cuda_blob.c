@@ -1,7 +1,6 @@
 /* Modules to machine code, and all of it into one blob: see runtime/abi/cuda.h. */
 #include "codegen/cuda_program.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>

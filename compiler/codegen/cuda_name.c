@@ -121,7 +121,8 @@ void cuda_name_buffers(CudaText *t) {
   }
 }
 
-const char *cuda_hint(const Kernel *k) {
+/* "sum" of "k3_sum". */
+static const char *hint_of(const Kernel *k) {
   const char *p = k->name ? k->name : "kernel";
   if (p[0] != 'k' || !isdigit((unsigned char)p[1])) return p;
   const char *q = p + 1;
@@ -130,5 +131,5 @@ const char *cuda_hint(const Kernel *k) {
 }
 
 const char *cuda_entry(Arena *arena, const Kernel *k) {
-  return spelled(arena, arena_printf(arena, "k_%s", cuda_hint(k)));
+  return spelled(arena, arena_printf(arena, "k_%s", hint_of(k)));
 }

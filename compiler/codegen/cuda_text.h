@@ -68,8 +68,6 @@ const char *cuda_tile_place(const CudaText *t, uint32_t i);
 const char *cuda_type(DType compute);    /* "float" */
 const char *cuda_storage(DType storage); /* "dtm_bf16" */
 void cuda_name_buffers(CudaText *t);
-/* "sum" of "k3_sum". */
-const char *cuda_hint(const Kernel *k);
 
 /* --- cuda_text.c ---- */
 /* One line at the current depth. */

@@ -1,6 +1,5 @@
 /* Reductions of the stand-in for NCCL: see nccl_comm.h. */
 #include <math.h>
-#include <string.h>
 
 #include "gpusim/nccl_comm.h"
 #include "runtime/abi/number.h"

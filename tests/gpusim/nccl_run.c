@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "gpusim/nccl_comm.h"
 #include "gpusim/sim_memory.h"

@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { MAGIC = 0x67737731, SLOT = 2 * WIRE_CHUNK };
+enum { SLOT = 2 * WIRE_CHUNK };
 
 static size_t data_offset(void) {
   return (sizeof(WireShared) + 4095) / 4096 * 4096;
@@ -36,8 +36,6 @@ static const char *join(Wire *w, const char *path, int device) {
   w->shared = map;
   w->data = (unsigned char *)map + data_offset();
   WireShared *s = w->shared;
-  s->magic = MAGIC;
-  s->nranks = (uint32_t)w->nranks;
   WireRank *mine = &s->rank[w->rank];
   if (mine->state != WIRE_ABSENT) {
     snprintf(text, sizeof text, "rank %d is there twice", w->rank);

@@ -63,7 +63,6 @@ typedef struct WirePair {
 } WirePair;
 
 typedef struct WireShared {
-  uint32_t magic, nranks;
   _Atomic uint32_t attached;
   uint32_t activity; /* a futex: changes when anything does */
   /* counts how often a rank has waited long: peers are to run their queues */

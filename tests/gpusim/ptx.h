@@ -97,7 +97,6 @@ typedef struct PtxInfo {
   uint32_t param_bytes;  /* of all, with the gaps between them */
   uint32_t shared_bytes; /* static */
   uint32_t local_bytes;  /* of a thread */
-  uint32_t registers;    /* as declared, of the largest width; for reports only */
   uint32_t max_threads;  /* of a block by .maxntid or .reqntid; 1024 without */
   uint32_t required[3];  /* .reqntid; 0 without */
 } PtxInfo;

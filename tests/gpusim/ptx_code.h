@@ -26,7 +26,7 @@ typedef uint32_t PtxCompare(const void *a, const void *b, uint32_t flags);
 /* What comes after an operation. */
 typedef enum PtxFlow {
   FLOW_NEXT,    /* the one behind it */
-  FLOW_CHECK,   /* the one behind it, unless it failed */
+  FLOW_CHECK,   /* the one behind it, unless it failed; it may ask for the steps so far */
   FLOW_BRANCH,  /* lanes of the guard go to `target` */
   FLOW_SWITCH,  /* lanes go to targets[row arg[0]] */
   FLOW_EXIT,    /* lanes of the guard end */
@@ -63,7 +63,6 @@ struct PtxOp {
   uint16_t flags;
   uint8_t flow;          /* PtxFlow */
   uint8_t guard_negated; /* bool */
-  uint8_t join;          /* lanes that parted may meet here */
   uint8_t mode;          /* of its own meaning to each `run` */
 };
 
@@ -198,8 +197,8 @@ struct PtxBlock {
 void ptx_fail(PtxWarp *warp, const PtxOp *op, int lane, PtxFaultKind kind, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* A branch's imm and a switch's join: where the lanes that part meet again, PTX_NO_ROW for nowhere;
- * the operation there gets its mark. ptx_flow.c */
+/* Fills a branch's imm and a switch's arg[1]: where the lanes that part meet again, PTX_NO_ROW for
+ * nowhere. ptx_flow.c */
 void ptx_flow_mark(PtxOp *ops, uint32_t nops);
 
 /* A new epoch: what the threads of the block did so far is ordered before what comes. */

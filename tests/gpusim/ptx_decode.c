@@ -329,7 +329,6 @@ bool ptx_decode(PtxModule *module, const PtxTree *tree, const PtxRoutine *routin
                            ? d.shared_bytes
                            : ptx_aligned(d.shared_bytes, d.shared_align);
   info->local_bytes = d.local_bytes;
-  info->registers = d.rows_bytes / (PTX_LANES * 8);
   info->max_threads = 1024;
   memcpy(info->required, routine->required, sizeof info->required);
   const uint32_t *most = routine->required[0] ? routine->required : routine->max_threads;

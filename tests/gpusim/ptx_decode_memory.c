@@ -28,7 +28,6 @@ static void take_cache_hints(PtxDecoder *d, uint32_t *extra_operands) {
                                       "L2::evict_first",
                                       "L2::evict_last",
                                       "L2::evict_normal",
-
                                       NULL};
   *extra_operands = 0;
   while (ptx_take_one(d, hints) >= 0)

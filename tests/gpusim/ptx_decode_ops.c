@@ -156,7 +156,7 @@ bool ptx_decode_mov(PtxDecoder *d) {
     uint32_t row;
     if (bytes < 4) return ptx_decode_error(d, "too narrow for a clock");
     if (!ptx_result(d, to, bytes, &row)) return false;
-    PtxOp *op = ptx_emit(d, ptx_run_clock, FLOW_NEXT);
+    PtxOp *op = ptx_emit(d, ptx_run_clock, FLOW_CHECK);
     op->arg[0] = row;
     op->mode = (uint8_t)bytes;
     return true;

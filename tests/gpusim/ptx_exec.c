@@ -148,7 +148,7 @@ static void run_warp(PtxWarp *w) {
   const PtxOp *ops = b->function->ops;
   uint32_t nops = b->function->nops;
   uint64_t limit = b->launch->max_steps ? b->launch->max_steps : (uint64_t)1 << 32;
-  uint64_t turn = w->steps + PATIENCE, steps = w->steps, lane_steps = 0;
+  uint64_t began = w->steps, turn = began + PATIENCE, steps = began, lane_steps = 0;
   if (turn > limit) turn = limit;
   while (w->depth && !b->failed) {
     PtxPath *path = &w->path[w->depth - 1];
@@ -171,6 +171,7 @@ static void run_warp(PtxWarp *w) {
         pc++;
         break;
       case FLOW_CHECK:
+        w->steps = steps;
         if (mask) op->run(w, op);
         pc++;
         straight = !b->failed;
@@ -212,7 +213,7 @@ static void run_warp(PtxWarp *w) {
       break;
     }
   }
-  b->steps += steps - w->steps;
+  b->steps += steps - began;
   b->lane_steps += lane_steps;
   w->steps = steps;
 }

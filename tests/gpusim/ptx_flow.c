@@ -168,7 +168,6 @@ void ptx_flow_mark(PtxOp *ops, uint32_t nops) {
     if (op->flow != FLOW_BRANCH && op->flow != FLOW_SWITCH) continue;
     uint32_t block = f.ipdom[f.block_of[i]];
     uint32_t join = block < f.nblocks ? f.first[block] : PTX_NO_ROW;
-    if (join != PTX_NO_ROW) ops[join].join = 1;
     if (op->flow == FLOW_BRANCH)
       op->imm = join;
     else

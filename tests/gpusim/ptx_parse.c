@@ -76,12 +76,12 @@ static const char *expect_name(Parser *p) {
 /* A number with its sign. */
 static int64_t expect_integer(Parser *p) {
   bool negative = accept(p, '-');
-  int64_t value = (int64_t)p->token.bits;
+  uint64_t bits = p->token.bits;
   if (p->token.kind != TOKEN_INTEGER)
     fail(p, "number expected");
   else
     advance(p);
-  return negative ? -value : value;
+  return (int64_t)(negative ? 0 - bits : bits);
 }
 
 static bool skip_to(Parser *p, char c) {

@@ -3,7 +3,6 @@
 #include "ptx_page.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { PAGE = PTX_PAGE, PAGE_SHIFT = PTX_PAGE_SHIFT };
 
@@ -64,7 +63,8 @@ uint64_t *ptx_page_records(PtxPage *page, size_t offset, size_t bytes) {
   return records;
 }
 
-/* Cuts a range into pages: calls stand in the loop with `page offset`, `at` in the page and `n`. */
+/* A range of a region, page by page: `n` bytes at `at` of the page, which are at o_ of the region.
+ */
 #define FOR_PAGES(offset, bytes, at, n)                                                            \
   for (size_t end_ = (offset) + (bytes), o_ = (offset), at = o_ & (PAGE - 1),                      \
               n = end_ - o_ < PAGE - at ? end_ - o_ : PAGE - at;                                   \

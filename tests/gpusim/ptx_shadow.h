@@ -77,7 +77,7 @@ void ptx_region_clear(PtxRegion *region);
 void ptx_region_share(PtxRegion *region);
 /* A new block: nothing of shared memory is written. */
 void ptx_region_begin(PtxRegion *region);
-/* All of it unwritten and untouched again. */
+/* A range is unwritten again; who touched it last stays known. */
 void ptx_region_forget(PtxRegion *region, size_t offset, size_t bytes);
 void ptx_region_mark(PtxRegion *region, size_t offset, size_t bytes);
 /* Offset of the first unwritten byte of a range; SIZE_MAX when all are written. */

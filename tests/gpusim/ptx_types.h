@@ -2,7 +2,6 @@
 #ifndef DTM_TESTS_GPUSIM_PTX_TYPES_H
 #define DTM_TESTS_GPUSIM_PTX_TYPES_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #define PTX_TYPES(X)                                                                               \

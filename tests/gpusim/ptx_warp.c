@@ -2,8 +2,6 @@
  * lanes that a branch parted are not, as nothing will bring them here. */
 #include "ptx_run.h"
 
-#include <stdio.h>
-
 /* Each lane that runs is in its own mask, and nobody in it is missing. */
 static bool all_present(PtxWarp *w, const PtxOp *op, uint32_t row) {
   const uint32_t *members = PTX_ROW(w, uint32_t, row);

@@ -27,7 +27,6 @@
 
 /* Results of the driver that programs need no name for. */
 enum {
-  SIM_ERROR_HOST_REGISTERED = 713,
   SIM_ERROR_CAPTURE_MERGE = 902,
   SIM_ERROR_CAPTURE_UNMATCHED = 903,
   SIM_ERROR_CAPTURE_UNJOINED = 904,
@@ -80,7 +79,6 @@ struct SimStream {
   SimStream *next; /* of all, the youngest first; streams are never freed */
   int id;          /* 0: the device's NULL stream */
   bool blocking;   /* ordered with the NULL stream */
-  bool gone;       /* destroyed */
   bool running;    /* its first operation is being tried */
   SimOp *first, **last;
   uint64_t entered, ran;
@@ -235,7 +233,7 @@ bool sim_is_idle(const SimDevice *device);
 
 /* Operations of streams that are captured together. */
 struct SimGraph {
-  bool owned_by_user, invalid;
+  bool invalid;
   unsigned mode;
   SimStream *stream[SIM_LANES]; /* while it is captured */
   unsigned nlanes;
@@ -256,6 +254,5 @@ void sim_graph_free(SimGraph *graph);
 SimExec *sim_exec_new(const SimGraph *graph, SimDevice *device);
 void sim_exec_launch(SimExec *exec, SimStream *stream);
 void sim_exec_free(SimExec *exec);
-SimDevice *sim_exec_device(const SimExec *exec);
 
 #endif

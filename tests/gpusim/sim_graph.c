@@ -239,10 +239,6 @@ SimExec *sim_exec_new(const SimGraph *graph, SimDevice *device) {
   return e;
 }
 
-SimDevice *sim_exec_device(const SimExec *exec) {
-  return exec->device;
-}
-
 void sim_exec_launch(SimExec *exec, SimStream *stream) {
   SimGraph *g = &exec->graph;
   sim_join(stream);

@@ -1,5 +1,4 @@
 /* Streams: queues, and in which order their operations run. See sim.h. */
-#include <errno.h>
 #include <linux/futex.h>
 #include <stdlib.h>
 #include <sys/syscall.h>

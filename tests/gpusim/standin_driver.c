@@ -3,7 +3,6 @@
  * said in the report where it has none. Modules and kernels: standin_module.c. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "gpusim/sim_memory.h"

@@ -6,7 +6,6 @@
  * message between two ranks return ncclInProgress; they are over when ncclCommGetAsyncError, asked
  * at least twice, says ncclSuccess, and only then is the operation in its stream. Two ranks on one
  * device are refused. Only a poll or a blocked operation sees that a peer died. */
-#include <limits.h>
 #include <linux/futex.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -568,7 +567,8 @@ static ncclResult_t call(WireKind kind, const void *src, void *dst, size_t count
     return refuse(ncclInvalidArgument, "a type or a reduction that is not known");
   if (root >= c->wire.nranks || root < -1)
     return refuse(ncclInvalidArgument, "a root or peer that is no rank");
-  CommPart part = {.call = {kind, type, op, root, count}, .src = src, .dst = dst};
+  const WireCall wire = {.kind = kind, .type = type, .op = op, .root = root, .count = count};
+  CommPart part = {.call = wire, .src = src, .dst = dst};
   error = check_buffers(c, &part);
   if (error) return error;
   if (!group || !group->depth) return submit(c, stream, &part, 1);

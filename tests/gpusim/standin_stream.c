@@ -33,7 +33,6 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
   if (error) return standin_leave(error);
   if (!handle) return standin_leave(CUDA_ERROR_INVALID_HANDLE);
   if (s->graph) return standin_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-  s->gone = true;
   sim_handle_remove(handle);
   return standin_leave(CUDA_SUCCESS);
 }

@@ -2,8 +2,6 @@
  * empty and single extents, lines that fit a block and lines that do not, NaN, infinities, both
  * zeros, the ends of integers, faults. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "gpusim/one_action.h"

@@ -2,7 +2,6 @@
  * all that is done on the way out, and through the kernels for what that does not take. Numbers are
  * small and whole, so that sums are exact in any order. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

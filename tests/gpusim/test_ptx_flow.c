@@ -252,6 +252,21 @@ END_TEST
 /* --- memory ----------------------------------------------------------------------------------- */
 
 /* Loads of every width, with and without sign, vectors, through global and generic addresses. */
+/* Clocks count instructions, also where a branch parted the lanes. */
+START_TEST(clocks) {
+  uint32_t *out = run(HEAD BEGIN "mov.u32 %r10, 0; mov.u32 %r11, %clock;\n"
+                                 "setp.lt.u32 %p1, %r2, 7; @%p1 bra DONE;\n"
+                                 "mov.u64 %rd4, -9223372036854775808; shr.u64 %rd4, %rd4, 63;\n"
+                                 "cvt.u32.u64 %r13, %rd4; add.u32 %r10, %r10, %r13;\n"
+                                 "mov.u64 %rd5, %clock64; cvt.u32.u64 %r12, %rd5;\n"
+                                 "sub.u32 %r12, %r12, %r11; mad.lo.u32 %r10, %r12, 100, %r10;\n"
+                                 "DONE:\n" END,
+                      1, 32, NULL, 0, 0);
+  for (uint32_t i = 0; i < 32; i++) expect(out, i, i < 7 ? 0 : 701);
+  ptx_rig_close(&rig);
+}
+END_TEST
+
 START_TEST(widths) {
   uint32_t in[64 * 4];
   for (uint32_t i = 0; i < 256; i++) in[i] = i * 0x9e3779b9u;
@@ -432,6 +447,7 @@ int main(void) {
   tcase_add_test(tc, shuffles);
   tcase_add_test(tc, votes_of_halves);
   tcase_add_test(tc, special_registers);
+  tcase_add_test(tc, clocks);
   tcase_add_test(tc, widths);
   tcase_add_test(tc, local_and_constant);
   tcase_add_test(tc, atomics);

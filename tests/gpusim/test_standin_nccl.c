@@ -1,7 +1,6 @@
 /* The stand-in for NCCL, by processes that are forked, one for each rank. */
 #include <check.h>
 #include <dirent.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

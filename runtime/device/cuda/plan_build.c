@@ -2,7 +2,6 @@
 #include "device/cuda/plan_build.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "comm/box.h"
 
