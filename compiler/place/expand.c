@@ -158,6 +158,15 @@ static void check_labels(ProgramBlock *block, const Graph *g, const Node *loss) 
   }
 }
 
+/* What an embedding looks up are rows of its table: else a row that is not there reads as zeros. A
+ * prompt has negative numbers behind its end. */
+static void check_ids(ProgramBlock *block, const Graph *g, const Node *lookup) {
+  bool whole;
+  DataSource *d = source_of(block, g, lookup->operands[0], &whole);
+  if (!d || dtype_is_float(d->type.dtype) || strcmp(d->reader, "prompt") == 0) return;
+  if (whole || holds_classes(d)) check_below(d, value_type(g, lookup->operands[1])->shape[0]);
+}
+
 /* Whether no label can be `ignore`: labels that come from a source whose values are checked to lie
  * in [0, below). Asked when all losses of the block have said what they check. */
 static bool never_ignored(Loss *l, ValueId labels, int64_t ignore) {
@@ -285,9 +294,11 @@ static void expand_node(Arena *scratch, const Program *program, GraphMap *map, N
 
 static void expand_block(Arena *scratch, const Program *program, ProgramBlock *b) {
   GraphMap map = graph_map_begin(scratch, program->arena, b->graph);
-  for (NodeId id = 1; id < b->graph->nodes.len; id++)
-    if (graph_node(b->graph, id)->op == OP_CROSS_ENTROPY)
-      check_labels(b, b->graph, graph_node(b->graph, id));
+  for (NodeId id = 1; id < b->graph->nodes.len; id++) {
+    const Node *n = graph_node(b->graph, id);
+    if (n->op == OP_CROSS_ENTROPY) check_labels(b, b->graph, n);
+    if (n->op == OP_EMBEDDING) check_ids(b, b->graph, n);
+  }
   check_compared(b, b->graph);
   for (NodeId id = 1; id < b->graph->nodes.len; id++) {
     if (graph_node(b->graph, id)->op == OP_CROSS_ENTROPY)

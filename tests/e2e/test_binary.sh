@@ -135,6 +135,30 @@ printf '\0\0\10\1\0\0\0\4\0\1\2\1' >y_right
 printf '\0\0\10\1\0\0\0\4\0\1\2\3' >y_wrong
 says 0 'accuracy' ./compare eval --data x=x4 --data y=y_right
 says 1 'y_wrong: value 3 at element 3 .*outside \[0, 2\]' ./compare eval --data x=x4 --data y=y_wrong
+# what an embedding looks up are rows of its table, also where nothing is learned
+cat >lookup.dtm <<'EOT'
+infer {
+  data ids = npy("ids.npy", i64[2@dp, 2])
+  print(embedding(ids.to(i32).T, ones(f32[3@tp, 1])).redistribute(tp: Replicate))
+}
+EOT
+sed 's/npy("ids.npy"/text("ids"/; s/ids.to(i32).T/ids[:, 0:1]/' lookup.dtm >bytes.dtm
+sed -i '1i mesh world(dp = 1, tp = 1)' lookup.dtm bytes.dtm
+compile lookup lookup
+compile lookup lookup4 --mesh dp=2,tp=2
+compile bytes bytes
+header="{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2)}"
+npy() { printf '\223NUMPY\1\0\166\0%-117s\n%b' "$header" "$1" >"$2"; }
+npy '\0\2\1\0' ids_right.npy
+npy '\0\2\3\0' ids_wrong.npy
+for p in lookup lookup4; do
+  says 0 '\[\[\[1\], \[1\]\], \[\[1\], \[1\]\]\]' "./$p" --data ids=ids_right.npy
+  says 1 'ids_wrong.npy: value 3 at element 2 .*outside \[0, 2\]' "./$p" --data ids=ids_wrong.npy
+done
+printf '\0\2\1\0\1' >ids_right
+printf '\0\2\1\0\3' >ids_wrong
+says 0 '\[\[\[1\]\], \[\[1\]\]\]' ./bytes --data ids=ids_right
+says 1 'ids_wrong: value 3 at element 4 .*outside \[0, 2\]' ./bytes --data ids=ids_wrong
 # -100 is ignored, another number is no label
 cat >signed.dtm <<'EOT'
 module Model() {
