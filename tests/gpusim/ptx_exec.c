@@ -142,80 +142,76 @@ static bool exit_lanes(PtxWarp *w, uint32_t mask) {
   return w->path[w->depth - 1].mask || pop_path(w);
 }
 
+/* Runs the last path to where it parts, waits, ends, meets others or fails. */
+static void run_path(PtxWarp *w) {
+  PtxBlock *b = w->block;
+  const PtxOp *ops = b->function->ops;
+  PtxPath *path = &w->path[w->depth - 1];
+  uint32_t nops = b->function->nops, pc = path->pc, active = path->mask, join = path->join;
+  uint64_t steps = w->steps, lane_steps = 0;
+  bool straight = true, parted = false; /* parted: the paths are others now */
+  while (straight && pc != join && pc < nops) {
+    const PtxOp *op = &ops[pc];
+    uint32_t mask = active;
+    if (op->guard != PTX_NO_ROW) {
+      uint32_t p = *PTX_ROW(w, uint32_t, op->guard);
+      mask &= op->guard_negated ? ~p : p;
+    }
+    steps++;
+    if (b->counted) lane_steps += (uint32_t)__builtin_popcount(mask);
+    w->mask = mask;
+    switch ((PtxFlow)op->flow) {
+    case FLOW_NEXT:
+      if (mask) op->run(w, op);
+      pc++;
+      continue;
+    case FLOW_CHECK:
+      w->steps = steps;
+      if (mask) op->run(w, op);
+      pc++;
+      straight = !b->failed;
+      continue;
+    case FLOW_BRANCH:
+      path->pc = pc;
+      branch(w, op, mask, pc);
+      break;
+    case FLOW_SWITCH:
+      path->pc = pc;
+      branch_by_index(w, op, mask, pc);
+      break;
+    case FLOW_EXIT:
+      path->pc = pc + 1;
+      if (mask) exit_lanes(w, mask);
+      break;
+    case FLOW_BARRIER:
+      path->pc = pc + 1;
+      if (mask) op->run(w, op);
+      break;
+    }
+    straight = false;
+    parted = true;
+  }
+  w->steps = steps;
+  b->lane_steps += lane_steps;
+  if (parted) return;
+  path->pc = pc;
+  if (pc >= nops && pc != join)
+    exit_lanes(w, active); /* behind the last operation */
+  else if (!b->failed)
+    pop_path(w);
+}
+
 /* Runs until the warp ends, waits, fails or has had its turn. */
 static void run_warp(PtxWarp *w) {
   PtxBlock *b = w->block;
-  const PtxOp *ops = b->function->ops;
-  uint32_t nops = b->function->nops;
   uint64_t limit = b->launch->max_steps ? b->launch->max_steps : (uint64_t)1 << 32;
-  uint64_t began = w->steps, turn = began + PATIENCE, steps = began, lane_steps = 0;
-  if (turn > limit) turn = limit;
-  while (w->depth && !b->failed) {
-    PtxPath *path = &w->path[w->depth - 1];
-    uint32_t pc = path->pc, active = path->mask, join = path->join;
-    bool straight = true;
-    while (straight) {
-      if (pc == join || pc >= nops) break;
-      const PtxOp *op = &ops[pc];
-      uint32_t mask = active;
-      if (op->guard != PTX_NO_ROW) {
-        uint32_t p = *PTX_ROW(w, uint32_t, op->guard);
-        mask &= op->guard_negated ? ~p : p;
-      }
-      steps++;
-      if (b->counted) lane_steps += (uint32_t)__builtin_popcount(mask);
-      w->mask = mask;
-      switch ((PtxFlow)op->flow) {
-      case FLOW_NEXT:
-        if (mask) op->run(w, op);
-        pc++;
-        break;
-      case FLOW_CHECK:
-        w->steps = steps;
-        if (mask) op->run(w, op);
-        pc++;
-        straight = !b->failed;
-        break;
-      case FLOW_BRANCH:
-        path->pc = pc;
-        branch(w, op, mask, pc);
-        straight = false;
-        break;
-      case FLOW_SWITCH:
-        path->pc = pc;
-        branch_by_index(w, op, mask, pc);
-        straight = false;
-        break;
-      case FLOW_EXIT:
-        path->pc = pc + 1;
-        if (mask) exit_lanes(w, mask);
-        straight = false;
-        break;
-      case FLOW_BARRIER:
-        path->pc = pc + 1;
-        straight = false;
-        if (mask) op->run(w, op);
-        break;
-      }
-      if (!straight) goto parted;
-    }
-    path->pc = pc;
-    if (pc >= nops && pc != join)
-      exit_lanes(w, active); /* behind the last operation */
-    else if (!b->failed)
-      pop_path(w);
-  parted:
-    if (w->waiting) break;
-    if (steps >= turn) {
-      if (steps >= limit && w->depth)
-        ptx_fail(w, &ops[w->path[w->depth - 1].pc < nops ? w->path[w->depth - 1].pc : 0], -1,
-                 PTX_FAULT_STEPS, "still runs after %llu instructions", (unsigned long long)steps);
-      break;
-    }
-  }
-  b->steps += steps - began;
-  b->lane_steps += lane_steps;
-  w->steps = steps;
+  uint64_t began = w->steps, turn = began + PATIENCE < limit ? began + PATIENCE : limit;
+  while (w->depth && !b->failed && !w->waiting && w->steps < turn) run_path(w);
+  b->steps += w->steps - began;
+  if (w->waiting || !w->depth || w->steps < limit) return;
+  uint32_t pc = w->path[w->depth - 1].pc;
+  ptx_fail(w, &b->function->ops[pc < b->function->nops ? pc : 0], -1, PTX_FAULT_STEPS,
+           "still runs after %llu instructions", (unsigned long long)w->steps);
 }
 
 /* --- one block -----------------------------------------------------------------------------------
