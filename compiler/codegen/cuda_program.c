@@ -319,14 +319,57 @@ static const char *head_differs(Arena *arena, const char *text, const char *made
   return NULL;
 }
 
+static CudaModule *find_module(CudaProgram *p, const char *file) {
+  size_t n = strlen(file) - strlen(".cu");
+  for (uint32_t i = 0; i < p->modules.len; i++) {
+    const char *name = p->modules.data[i].name;
+    if (strlen(name) == n && strncmp(name, file, n) == 0) return &p->modules.data[i];
+  }
+  return NULL;
+}
+
+/* A .cu of the folder. */
+static bool take_file(Arena *arena, CudaProgram *p, const char *folder, const char *file,
+                      const char **error) {
+  const char *path = arena_printf(arena, "%s/%s", folder, file), *why;
+  CudaModule *m = find_module(p, file);
+  if (!m) {
+    *error = arena_printf(arena,
+                          "--load-cuda: %s is no kernel of this program as it is compiled now; "
+                          "see what there is with --emit=cuda",
+                          path);
+    return false;
+  }
+  const char *text = read_file(arena, path, NULL, &why);
+  if (!text) {
+    *error = arena_printf(arena, "--load-cuda: cannot read %s: %s", path, why);
+    return false;
+  }
+  VEC_PUSH(arena, &p->read, path);
+  if (strcmp(text, m->text) == 0) return true; /* as it was made */
+  const char *differs = m->kernel ? head_differs(arena, text, m->text) : NULL;
+  if (differs) {
+    *error = arena_printf(arena,
+                          "--load-cuda: %s was made before its kernel changed: in the comment at "
+                          "its head %s; write it anew with --emit=cuda, to another folder, and "
+                          "edit that, or remove the comment to have the file taken as it is",
+                          path, differs);
+    return false;
+  }
+  m->made = m->bare;
+  m->text = m->bare = text;
+  m->file = path;
+  m->edited = true;
+  return true;
+}
+
 static bool take_edited(Arena *arena, CudaProgram *p, const char *folder, const char **error) {
-  Names names = {0};
+  Names names = {0}, headers = {0};
   if (!list_files(arena, folder, ".cu", &names)) {
     *error =
         arena_printf(arena, "--load-cuda: cannot read the folder %s: %s", folder, strerror(errno));
     return false;
   }
-  Names headers = {0};
   if (!names.len && list_files(arena, folder, ".cuh", &headers) &&
       list_files(arena, folder, ".h", &headers) && !headers.len) {
     *error = arena_printf(arena,
@@ -335,43 +378,8 @@ static bool take_edited(Arena *arena, CudaProgram *p, const char *folder, const 
                           folder);
     return false;
   }
-  for (uint32_t i = 0; i < names.len; i++) {
-    const char *path = arena_printf(arena, "%s/%s", folder, names.data[i]);
-    size_t n = strlen(names.data[i]) - strlen(".cu");
-    CudaModule *m = NULL;
-    for (uint32_t j = 0; j < p->modules.len && !m; j++) {
-      const char *name = p->modules.data[j].name;
-      if (strlen(name) == n && strncmp(name, names.data[i], n) == 0) m = &p->modules.data[j];
-    }
-    if (!m) {
-      *error = arena_printf(arena,
-                            "--load-cuda: %s is no kernel of this program as it is compiled now; "
-                            "see what there is with --emit=cuda",
-                            path);
-      return false;
-    }
-    const char *why, *text = read_file(arena, path, NULL, &why);
-    if (!text) {
-      *error = arena_printf(arena, "--load-cuda: cannot read %s: %s", path, why);
-      return false;
-    }
-    VEC_PUSH(arena, &p->read, path);
-    if (strcmp(text, m->text) == 0) continue; /* as it was made */
-    const char *differs = m->kernel ? head_differs(arena, text, m->text) : NULL;
-    if (differs) {
-      *error =
-          arena_printf(arena,
-                       "--load-cuda: %s was made before its kernel changed: in the comment at "
-                       "its head %s; write it anew with --emit=cuda, to another folder, and edit "
-                       "that, or remove the comment to have the file taken as it is",
-                       path, differs);
-      return false;
-    }
-    m->made = m->bare;
-    m->text = m->bare = text;
-    m->file = path;
-    m->edited = true;
-  }
+  for (uint32_t i = 0; i < names.len; i++)
+    if (!take_file(arena, p, folder, names.data[i], error)) return false;
   return true;
 }
 

@@ -26,6 +26,10 @@ typedef struct Object {
   uint32_t nsymbols;
 } Object;
 
+static size_t aligned(size_t at) {
+  return (at + ALIGN - 1) / ALIGN * ALIGN;
+}
+
 static void pad(StrBuf *to, size_t align) {
   static const char zeros[ALIGN];
   if (to->len % align) strbuf_put_n(to, zeros, align - to->len % align);
@@ -69,36 +73,56 @@ static void add_device(Object *o, const char *function) {
   strbuf_put_n(&o->content[RELOCATIONS], (const char *)&relocation, sizeof relocation);
 }
 
+static const struct {
+  const char *title;
+  Elf64_Shdr header;
+} sections[NSECTIONS] = {
+    [NONE] = {"", {.sh_type = SHT_NULL}},
+    [CONSTANTS] = {".rodata",
+                   {.sh_type = SHT_PROGBITS, .sh_flags = SHF_ALLOC, .sh_addralign = ALIGN}},
+    [RELOCATED] = {".data.rel.ro",
+                   {.sh_type = SHT_PROGBITS,
+                    .sh_flags = SHF_ALLOC | SHF_WRITE,
+                    .sh_addralign = sizeof(uint64_t)}},
+    [RELOCATIONS] = {".rela.data.rel.ro",
+                     {.sh_type = SHT_RELA,
+                      .sh_flags = SHF_INFO_LINK,
+                      .sh_link = SYMBOLS,
+                      .sh_info = RELOCATED,
+                      .sh_addralign = sizeof(uint64_t),
+                      .sh_entsize = sizeof(Elf64_Rela)}},
+    [SYMBOLS] = {".symtab",
+                 {.sh_type = SHT_SYMTAB,
+                  .sh_link = NAMES,
+                  .sh_info = 1, /* the first that is global */
+                  .sh_addralign = sizeof(uint64_t),
+                  .sh_entsize = sizeof(Elf64_Sym)}},
+    [NAMES] = {".strtab", {.sh_type = SHT_STRTAB, .sh_addralign = 1}},
+    [TITLES] = {".shstrtab", {.sh_type = SHT_STRTAB, .sh_addralign = 1}},
+    [STACK] = {".note.GNU-stack", {.sh_type = SHT_PROGBITS, .sh_addralign = 1}},
+};
+
+/* Where each section lies, behind the header; where they end. */
+static size_t place(Object *o, Elf64_Shdr table[NSECTIONS]) {
+  StrBuf *titles = &o->content[TITLES];
+  for (int i = 0; i < NSECTIONS; i++) {
+    table[i] = sections[i].header;
+    table[i].sh_name = (Elf64_Word)titles->len;
+    strbuf_put_n(titles, sections[i].title, strlen(sections[i].title) + 1);
+  }
+  size_t at = sizeof(Elf64_Ehdr);
+  for (int i = 0; i < NSECTIONS; i++) {
+    at = aligned(at);
+    table[i].sh_offset = i ? at : 0;
+    table[i].sh_size = o->content[i].len;
+    at += o->content[i].len;
+  }
+  return at;
+}
+
 /* Header, contents, table of sections. */
 static void assemble(Object *o, StrBuf *out) {
-  static const struct {
-    const char *title;
-    Elf64_Shdr header;
-  } sections[NSECTIONS] = {
-      [NONE] = {"", {.sh_type = SHT_NULL}},
-      [CONSTANTS] = {".rodata",
-                     {.sh_type = SHT_PROGBITS, .sh_flags = SHF_ALLOC, .sh_addralign = ALIGN}},
-      [RELOCATED] = {".data.rel.ro",
-                     {.sh_type = SHT_PROGBITS,
-                      .sh_flags = SHF_ALLOC | SHF_WRITE,
-                      .sh_addralign = sizeof(uint64_t)}},
-      [RELOCATIONS] = {".rela.data.rel.ro",
-                       {.sh_type = SHT_RELA,
-                        .sh_flags = SHF_INFO_LINK,
-                        .sh_link = SYMBOLS,
-                        .sh_info = RELOCATED,
-                        .sh_addralign = sizeof(uint64_t),
-                        .sh_entsize = sizeof(Elf64_Rela)}},
-      [SYMBOLS] = {".symtab",
-                   {.sh_type = SHT_SYMTAB,
-                    .sh_link = NAMES,
-                    .sh_info = 1, /* the first that is global */
-                    .sh_addralign = sizeof(uint64_t),
-                    .sh_entsize = sizeof(Elf64_Sym)}},
-      [NAMES] = {".strtab", {.sh_type = SHT_STRTAB, .sh_addralign = 1}},
-      [TITLES] = {".shstrtab", {.sh_type = SHT_STRTAB, .sh_addralign = 1}},
-      [STACK] = {".note.GNU-stack", {.sh_type = SHT_PROGBITS, .sh_addralign = 1}},
-  };
+  Elf64_Shdr table[NSECTIONS];
   Elf64_Ehdr header = {.e_ident = {ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB,
                                    EV_CURRENT, ELFOSABI_NONE},
                        .e_type = ET_REL,
@@ -108,20 +132,7 @@ static void assemble(Object *o, StrBuf *out) {
                        .e_shentsize = sizeof(Elf64_Shdr),
                        .e_shnum = NSECTIONS,
                        .e_shstrndx = TITLES};
-  Elf64_Shdr table[NSECTIONS];
-  for (int i = 0; i < NSECTIONS; i++) {
-    table[i] = sections[i].header;
-    table[i].sh_name = (Elf64_Word)o->content[TITLES].len;
-    strbuf_put_n(&o->content[TITLES], sections[i].title, strlen(sections[i].title) + 1);
-  }
-  size_t at = sizeof header;
-  for (int i = 0; i < NSECTIONS; i++) {
-    at = (at + ALIGN - 1) / ALIGN * ALIGN;
-    table[i].sh_offset = i ? at : 0;
-    table[i].sh_size = o->content[i].len;
-    at += o->content[i].len;
-  }
-  header.e_shoff = (at + ALIGN - 1) / ALIGN * ALIGN;
+  header.e_shoff = aligned(place(o, table));
   strbuf_put_n(out, (const char *)&header, sizeof header);
   for (int i = 0; i < NSECTIONS; i++) {
     pad(out, ALIGN);
