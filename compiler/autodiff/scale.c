@@ -50,6 +50,20 @@ ValueId step_if_finite(Step *s, ValueId value, ValueId old) {
   return choose(s, step_on_mesh(s, s->finite, grad_type(&s->d, value)->mesh), value, old);
 }
 
+/* The factor of a step is a metric: where the next one has half of it, the step changed nothing. A
+ * metric of the program by this name stands in its place. */
+static void hand_out(Step *s, ValueId scale) {
+  const char *name = intern(s->program->names, "loss_scale");
+  Graph *g = s->d.g;
+  for (NodeId id = 1; id < g->nodes.len; id++) {
+    const Node *n = graph_node(g, id);
+    if (n->op == OP_OUTPUT && node_string(n, ATTR_NAME) == name) return;
+  }
+  Attr attrs[] = {ATTR_S(NAME, name), ATTR_S(ROLE, intern(s->program->names, "metric"))};
+  Node at = *value_node(g, scale);
+  graph_add(g, OP_OUTPUT, &scale, 1, attrs, 2, NULL, 0, at.span, at.scope);
+}
+
 void step_rescale(Step *s) {
   Grad *d = &s->d;
   step_serve(s, &s->params[0]);
@@ -64,6 +78,7 @@ void step_rescale(Step *s) {
   ValueId more = grad_binary(d, OP_MINIMUM, twice, number(s, scale, SCALE_MOST));
   ValueId next = choose(s, long_enough, more, scale), rest = choose(s, long_enough, zero, run);
   ValueId counted = grad_binary(d, OP_ADD, usable, one);
+  hand_out(s, scale);
   step_assign(s, s->scale, choose(s, finite, next, less));
   step_assign(s, s->since, choose(s, finite, rest, zero));
   step_assign(s, s->usable, choose(s, finite, counted, usable));

@@ -113,10 +113,13 @@ static const char *duration_text(double seconds, char text[24]) {
   return text;
 }
 
+/* Four digits behind the point; large whole numbers, which count something, as they are. */
 static const char *value_text(double v, char text[32]) {
   double a = fabs(v);
   if (!isfinite(v)) {
     snprintf(text, 32, "%s", isnan(v) ? "nan" : v > 0 ? "inf" : "-inf");
+  } else if (a >= 1e3 && a < 1e12 && a == floor(a)) {
+    snprintf(text, 32, "%.0f", v);
   } else {
     snprintf(text, 32, a == 0 || (a >= 1e-3 && a < 1e6) ? "%.4f" : "%.3e", v);
   }

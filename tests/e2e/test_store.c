@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/log.h"
 #include "support/suite.h"
 #include "support/target.h"
 #include "support/work.h"
@@ -156,16 +157,22 @@ START_TEST(a_step_that_overflows_is_skipped) {
              optimizers[_i], i ? "compute f16" : "", i == 0 ? 3 : 6);
     work_write("skip.dtm", text);
     int code = work_run(out[i], sizeof out[i],
-                        i < 2 ? "%s skip.dtm -o skip && ./skip --quiet && "
+                        i < 2 ? "%s skip.dtm -o skip && ./skip --log=json && "
                                 "./skip infer --load w.safetensors | grep m.w"
-                              : "%s skip.dtm --mesh pp=2 -o skip && ./skip --quiet --steps 2 && "
-                                "./skip --quiet --resume w.safetensors --steps 6 && "
+                              : "%s skip.dtm --mesh pp=2 -o skip && ./skip --log=json --steps 2 && "
+                                "./skip --log=json --resume w.safetensors --steps 6 && "
                                 "./skip infer --load w.safetensors | grep m.w",
                         getenv("DTMC"));
     ck_assert_msg(code == 0, "%s: exit %d\n%s", text, code, out[i]);
+    static const double scales[6] = {65536, 32768, 16384, 8192, 8192, 8192};
+    double scale[6];
+    ck_assert_int_eq(log_steps(out[i], "loss_scale", scale, 6), i ? 6 : 0);
+    for (int k = 0; i && k < 6; k++) ck_assert_double_eq(scale[k], scales[k]);
   }
-  ck_assert_str_eq(out[1], out[0]); /* three steps of f32 */
-  ck_assert_str_eq(out[2], out[0]); /* resumed among those that are skipped */
+  const char *weights[3];
+  for (int i = 0; i < 3; i++) ck_assert_ptr_nonnull(weights[i] = strstr(out[i], "m.w"));
+  ck_assert_str_eq(weights[1], weights[0]); /* three steps of f32 */
+  ck_assert_str_eq(weights[2], weights[0]); /* resumed among those that are skipped */
 }
 END_TEST
 

@@ -84,10 +84,11 @@ START_TEST(plain) {
   RtLogSetup setup = setup_for(s.file, RT_LOG_PLAIN);
   RtLog *log = dtm_rt_log_open(&setup);
   dtm_rt_log_metric(log, "test", "top5", 12, 2); /* while training */
+  dtm_rt_log_metric(log, "test", "seen", 65536, 2);
   run(log);
   fclose(s.file);
-  ck_assert(strstr(s.text, "test top5 12.0000 at step 2\nstep 1/4  loss 2.5000  lr 3.000e-04  ") ==
-            s.text);
+  ck_assert(strstr(s.text, "test top5 12.0000 at step 2\ntest seen 65536 at step 2\nstep 1/4  loss "
+                           "2.5000  lr 3.000e-04  ") == s.text);
   ck_assert(strstr(s.text, "step 3/4  loss 1.000e-07") != NULL);
   ck_assert(strstr(s.text, "step 4/4  loss nan") != NULL);
   ck_assert(strstr(s.text, "samples/s") && strstr(s.text, "ETA"));
