@@ -56,21 +56,26 @@ struct Nvrtc {
 static const char *const file_names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
 enum { NFILE_NAMES = sizeof file_names / sizeof *file_names };
 
-static void *open_in(Arena *arena, const char *folder) {
-  for (int i = 0; folder && *folder && i < NFILE_NAMES; i++) {
-    const char *path = arena_printf(arena, "%s/%s", folder, file_names[i]);
-    void *handle = access(path, R_OK) == 0 ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-    if (handle) return handle;
-  }
-  return NULL;
+static void *open_file(Arena *arena, const char *folder, const char *name) {
+  const char *path = arena_printf(arena, "%s/%s", folder, name);
+  return access(path, R_OK) == 0 ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
 }
 
-/* The last, newest match first. */
+static void *open_in(Arena *arena, const char *folder) {
+  void *handle = NULL;
+  for (int i = 0; i < NFILE_NAMES && !handle; i++) handle = open_file(arena, folder, file_names[i]);
+  return handle;
+}
+
+/* The newest in any of the folders that match; which of two of one version is left to their names.
+ */
 static void *open_matching(Arena *arena, const char *pattern) {
-  glob_t found;
+  glob_t found = {0};
   void *handle = NULL;
   if (glob(pattern, 0, NULL, &found) == 0)
-    for (size_t i = found.gl_pathc; i-- > 0 && !handle;) handle = open_in(arena, found.gl_pathv[i]);
+    for (int i = 0; i < NFILE_NAMES; i++)
+      for (size_t k = found.gl_pathc; k-- > 0 && !handle;)
+        handle = open_file(arena, found.gl_pathv[k], file_names[i]);
   globfree(&found);
   return handle;
 }

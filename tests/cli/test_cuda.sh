@@ -88,6 +88,31 @@ if sed 's/= 11/= 13/; s/= 8/= 7/' old.c >new.c && cc -shared -fPIC -o new.so new
   cc -shared -fPIC -o libnvrtc-builtins.so.13.7 builtins.c; then
   DTM_NVRTC=$work/new.so expect 1 'builtins are opened' one.dtm --target=cuda --emit=ptx
 fi
+# Of several packages of Python the newest NVRTC is taken, whatever its folder is called. Others than these are hidden.
+cat >hide.c <<'C'
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+static int hidden(const char *path) {
+  return strstr(path, "libnvrtc") && strncmp(path, getenv("VIRTUAL_ENV"), strlen(getenv("VIRTUAL_ENV")));
+}
+int access(const char *path, int how) {
+  int (*real)(const char *, int) = dlsym(RTLD_NEXT, "access");
+  return hidden(path) ? -1 : real(path, how);
+}
+void *dlopen(const char *path, int how) {
+  void *(*real)(const char *, int) = dlsym(RTLD_NEXT, "dlopen");
+  return path && hidden(path) ? NULL : real(path, how);
+}
+C
+packages=$work/venv/lib/python3.9/site-packages/nvidia
+mkdir -p "$packages"/cu13/lib "$packages"/cuda_nvrtc/lib
+if cc -shared -fPIC -D_GNU_SOURCE -o hide.so hide.c -ldl && cp new.so "$packages"/cu13/lib/libnvrtc.so.13 &&
+  sed 's/= 11/= 12/' old.c >twelve.c && cc -shared -fPIC -o "$packages"/cuda_nvrtc/lib/libnvrtc.so.12 twelve.c &&
+  VIRTUAL_ENV=$work/venv LD_PRELOAD=$work/hide.so "$DTMC" --version >/dev/null 2>&1; then # not beside sanitizers
+  said=$(DTM_NVRTC='' VIRTUAL_ENV=$work/venv LD_PRELOAD=$work/hide.so "$DTMC" one.dtm --target=cuda --emit=ptx 2>&1)
+  check 'the newest NVRTC of several packages' grep -q 'NVRTC 13.7 knows no chip' <<<"$said"
+fi
 # an NVRTC that crashes, that ends its process, that says yes and makes nothing: one message each, and dtmc is not to blame
 cat >sick.c <<'C'
 #include <signal.h>
