@@ -1,7 +1,8 @@
 /* Random programs (random_program.h): each is trained on one rank and on random meshes, in f64 and
- * every third in f32; losses and saved parameters must agree. They must not depend on fusion
- * either, nor, to the bit, on the number of threads or the reuse of memory. Of every second program
- * the gradients are compared, in f64, with what the loss does along them.
+ * every third in f32; losses, metrics and saved parameters must agree. Every second program changes
+ * its mesh half-way, with what it saved. Results must not depend on fusion either, nor, to the bit,
+ * on the number of threads or the reuse of memory. Of every second program the gradients are
+ * compared, in f64, with what the loss does along them.
  *
  * Programs are cheap to write and cost seconds to run, so the test takes a few; with arguments it
  * is a tool that goes on for as long as it is let:
@@ -154,28 +155,52 @@ static void outcome_free(Outcome *o) {
   free(o->values);
 }
 
+/* False: the compiler ends with o->code. */
+static bool compile(const Trial *t, Outcome *o, const char *source, const char *flags) {
+  char command[2048];
+  snprintf(command, sizeof command, "cd %s && timeout %d %s %s %s --verify %s -o train 2>&1",
+           t->dir, SECONDS, target_dtmc(strstr(flags, "--mesh")), source,
+           t->single ? "" : "--widen", flags);
+  o->code = run(o, command);
+  o->compiled = o->code == 0;
+  return o->compiled;
+}
+
+/* Up to `steps`, from the start or where the run before ended; false: with o->code. */
+static bool run_steps(const Trial *t, Outcome *o, int threads, int steps, bool resume) {
+  char command[2048];
+  snprintf(command, sizeof command,
+           "cd %s && %s timeout %d ./train --threads=%d --log=json --steps=%d %s 2>&1", t->dir,
+           resume ? "" : "rm -rf *.safetensors* &&", SECONDS, threads, steps,
+           resume ? "--resume out.safetensors" : "");
+  target_before(command);
+  o->code = run(o, command);
+  if (target_complains()) o->code = 1;
+  return o->code == 0;
+}
+
+static void read_result(const Trial *t, Outcome *o) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/out.safetensors", t->dir);
+  read_parameters(o, path, t->single);
+}
+
 /* Compiles (unless `flags` is NULL: what was compiled before) and trains. */
 static Outcome train(const Trial *t, const char *source, const char *flags, int threads,
                      int steps) {
+  Outcome o = {.compiled = !flags};
+  if (flags && !compile(t, &o, source, flags)) return o;
+  run_steps(t, &o, threads, steps, false);
+  read_result(t, &o);
+  return o;
+}
+
+/* Half of the steps with `first`, the others, from what that saved, with `second`. */
+static Outcome train_in_turns(const Trial *t, const char *first, const char *second) {
   Outcome o = {0};
-  const char *dtmc = target_dtmc(flags ? strstr(flags, "--mesh") : NULL);
-  char command[2048], path[128];
-  if (flags) {
-    snprintf(command, sizeof command, "cd %s && timeout %d %s %s %s --verify %s -o train 2>&1",
-             t->dir, SECONDS, dtmc, source, t->single ? "" : "--widen", flags);
-    o.code = run(&o, command);
-    if (o.code) return o;
-  }
-  o.compiled = true;
-  snprintf(command, sizeof command,
-           "cd %s && rm -f *.safetensors && timeout %d ./train --threads=%d --log=json --steps=%d "
-           "2>&1",
-           t->dir, SECONDS, threads, steps);
-  target_before(command);
-  o.code = run(&o, command);
-  if (target_complains()) o.code = 1;
-  snprintf(path, sizeof path, "%s/out.safetensors", t->dir);
-  read_parameters(&o, path, t->single);
+  if (compile(t, &o, "random.dtm", first) && run_steps(t, &o, 1, STEPS / 2, false) &&
+      compile(t, &o, "random.dtm", second) && run_steps(t, &o, 1, STEPS, true))
+    read_result(t, &o);
   return o;
 }
 
@@ -390,10 +415,20 @@ static void try_program(uint64_t seed, uint64_t number, const char *work, Tally 
       outcome_free(&o);
     }
     uint64_t state = seed * 31 + number;
+    char before[256] = "", flags[256] = "", turns[600];
     for (int m = 0; m < MESHES; m++) {
-      char mesh[64], flags[256];
+      char mesh[64];
+      memcpy(before, flags, sizeof before);
       draw_mesh(&t, &state, mesh, sizeof mesh);
       snprintf(flags, sizeof flags, "--mesh %s%s", mesh, m == 2 && number % 3 ? " --no-fuse" : "");
+      if (m == 1 && number % 2) { /* on one rank first, or on the mesh before */
+        const char *from = number % 4 == 1 ? "" : before;
+        o = train_in_turns(&t, from, flags);
+        snprintf(turns, sizeof turns, "%s, then %s", *from ? from : "one rank", flags);
+        expect(&t, &base, &o, rounding(&t), turns);
+        outcome_free(&o);
+        continue;
+      }
       Outcome first = train(&t, "random.dtm", flags, 1, STEPS);
       expect(&t, &base, &first, rounding(&t), flags);
       if (m == 0 && first.code == 0 && !target_gpus()) {
