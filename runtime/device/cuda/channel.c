@@ -113,7 +113,8 @@ int dtm_cuda_channel_run(CudaDevice *d, uint32_t action, void *state) {
   if (c->plan.ncalls == 0) return 0; /* nobody needs this rank's part, or it needs nobody's */
   if (!c->comm) {
     c->comm = dtm_cuda_comm_of(d, &c->plan, c->number);
-    c->line = dtm_cuda_watch_line(d);
+    status = dtm_cuda_watch_line(d, &c->line);
+    if (status) return status;
   }
   CudaBases bases = {{[CUDA_AT_SRC] = dtm_cuda_address(d, &b[0]),
                       [CUDA_AT_DST] = dtm_cuda_address(d, &b[1]),

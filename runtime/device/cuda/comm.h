@@ -89,8 +89,8 @@ enum { CUDA_LINE_COMM, CUDA_LINE_GRAPH, CUDA_LINES };
 int dtm_cuda_watch_open(CudaDevice *d);
 /* Stops the thread, which until then ends a process that cannot end by itself. */
 void dtm_cuda_watch_close(CudaDevice *d);
-/* One more line; its number. */
-uint32_t dtm_cuda_watch_line(CudaDevice *d);
+/* One more line; its number. 0 or the code to exit with. */
+int dtm_cuda_watch_line(CudaDevice *d, uint32_t *line);
 /* Around what `action` enqueues on a line's stream and waits for peers. */
 int dtm_cuda_watch_begin(CudaDevice *d, uint32_t line, CUstream stream, uint32_t action);
 int dtm_cuda_watch_end(CudaDevice *d, uint32_t line, CUstream stream);

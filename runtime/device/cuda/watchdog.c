@@ -65,18 +65,18 @@ struct CudaWatch {
 /* --- what is enqueued ---------------------------------------------------------------------------
  */
 
-uint32_t dtm_cuda_watch_line(CudaDevice *d) {
-  CudaWatch *w = d->collectives ? d->collectives->watch : NULL;
+int dtm_cuda_watch_line(CudaDevice *d, uint32_t *line) {
+  CudaWatch *w = d->collectives->watch;
   if (!w) return 0;
   pthread_mutex_lock(&w->lock);
   Line *more = realloc(w->lines, sizeof *more * (w->nlines + 1));
   if (more) {
     w->lines = more;
-    more[w->nlines++] = (Line){.since = 0};
+    *line = w->nlines++;
+    more[*line] = (Line){.since = 0};
   }
-  uint32_t line = w->nlines - 1;
   pthread_mutex_unlock(&w->lock);
-  return line;
+  return more ? 0 : dtm_rt_fail(d->base.comm, RT_DEVICE, "out of memory");
 }
 
 static Entry *entry_at(const Line *l, uint64_t number) {
