@@ -72,8 +72,9 @@ struct RtDevice {
   AbiStep *step;             /* the block of integers that kernels read, in host memory */
 };
 
-/* Publishes where this rank is. */
+/* Publishes where this rank is, or was in a step before. */
 void dtm_device_place(RtDevice *d, uint32_t action);
+void dtm_device_place_at(RtDevice *d, uint32_t action, int64_t step);
 
 /* Bytes from the first block of a buffer to that of the micro-batch at hand. */
 static inline size_t dtm_device_slot(const RtDevice *d, const AbiBuffer *b) {

@@ -65,6 +65,22 @@ static const char indexed[] = "config { batch = 4 }\n"
                               "  steps 2\n"
                               "}\n";
 
+/* Ids are computed, so that they are not checked as they are read. */
+static const char looked_up[] = "module Model() {\n"
+                                "  param w: f32[4, 3] = ones()\n"
+                                "  forward(x: i64[2]) {\n"
+                                "    return mean(embedding(x + 0, w))\n"
+                                "  }\n"
+                                "}\n"
+                                "train {\n"
+                                "  data x = npy(\"ids.npy\", i64[2])\n"
+                                "  model m = Model()\n"
+                                "  loss m(x)\n"
+                                "  optimizer sgd(lr = 0.1)\n"
+                                "  shuffle false\n"
+                                "  steps 4\n"
+                                "}\n";
+
 /* Two stages that exchange messages. */
 static const char staged[] = "mesh world(pp = 2)\n"
                              "module Model() {\n"
@@ -527,6 +543,18 @@ START_TEST(loss_that_is_not_finite) {
 }
 END_TEST
 
+/* Behind the loss of a step: the host hears of it when it waits for that of the next one. */
+START_TEST(index_out_of_range_behind_the_loss) {
+  FILE *f = work_npy("ids.npy", "<i8", "(8,)");
+  fwrite((const int64_t[]){0, 3, 2, 17, 1, 1, 0, 2}, 8, 8, f);
+  fclose(f);
+  compile("looked_up.dtm", GPU, "gpu_looked_up");
+  refuses(RUN(out, "", "./gpu_looked_up"), 1, "index 17 is outside [0, 4)");
+  says(out, "at step 2, embedding_backward (looked_up.dtm:4:");
+  refuses(RUN(out, "", "./gpu_looked_up --steps 2"), 1, "at step 2, embedding_backward");
+}
+END_TEST
+
 START_TEST(index_out_of_range) {
   FILE *f = work_npy("index.npy", "<i8", "(4,)");
   fwrite((const int64_t[]){0, 3, 17, 1}, 8, 4, f);
@@ -566,6 +594,7 @@ static int run(void) {
   tcase_add_test(faults, damaged_program);
   tcase_add_test(faults, loss_that_is_not_finite);
   tcase_add_test(faults, index_out_of_range);
+  tcase_add_test(faults, index_out_of_range_behind_the_loss);
   suite_add_tcase(suite, faults);
   return suite_run(suite);
 }
@@ -578,6 +607,7 @@ int main(void) {
   if (!work_begin()) return 2;
   work_write("model.dtm", model);
   work_write("indexed.dtm", indexed);
+  work_write("looked_up.dtm", looked_up);
   work_write("staged.dtm", staged);
   write_data();
   int status = 2;

@@ -30,6 +30,8 @@ typedef struct CudaFault {
   uint32_t zero;
   int64_t index, extent; /* as LibFault */
   double mine, first;
+  CUdeviceptr now; /* the step of the block of integers, never changed */
+  int64_t step;    /* as it was then: a fault is seen when the host may be a step further */
 } CudaFault;
 
 typedef enum CudaCaptures {

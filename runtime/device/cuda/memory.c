@@ -1,5 +1,6 @@
 /* Device memory of a rank, whether there is enough, and its variables as the host sees them: see
  * cuda.h. */
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -92,10 +93,11 @@ int dtm_cuda_memory_open(CudaDevice *d) {
   }
   int status = dtm_cuda_alloc(d, h->arena_size, "the program", &d->arena);
   if (!status) status = dtm_cuda_alloc(d, sizeof(CudaFault), "a word", &d->fault);
+  const CudaFault none = {.now = d->arena + ABI_STEP_OFFSET + offsetof(AbiStep, step)};
+  if (!status) status = dtm_cuda_write(d, d->fault, &none, sizeof none);
   if (status) return status;
   /* As on the processor, variables are zero at first. */
   error = d->cu->set8_async(d->arena, 0, h->persistent_size, d->compute);
-  if (!error) error = d->cu->set8_async(d->fault, 0, sizeof(CudaFault), d->compute);
   return error ? dtm_cuda_failed(d, error, "clear memory") : 0;
 }
 

@@ -250,7 +250,7 @@ int dtm_cuda_staging_pending(const CudaDevice *d) {
 static int check_fault(CudaDevice *d, const CudaFault *f) {
   if (!f->action) return 0;
   const LibFault fault = {f->index, f->extent, f->mine, f->first};
-  dtm_device_place(&d->base, f->action - 1);
+  dtm_device_place_at(&d->base, f->action - 1, f->step);
   return dtm_device_report(&d->base, dtm_cuda_action(d, f->action - 1), &fault);
 }
 
@@ -265,7 +265,7 @@ int dtm_cuda_staging_look(CudaDevice *d, const RtHooks *hooks) {
   status = check_fault(d, (const CudaFault *)(const void *)(s->pinned + s->event_fault));
   for (size_t i = 0; i < n && !status; i++) {
     const Pending *p = &s->pending[i];
-    dtm_device_place(&d->base, p->action);
+    dtm_device_place_at(&d->base, p->action, p->step.step);
     status = hooks->output(hooks->context, dtm_cuda_action(d, p->action)->code, &p->step, p->value);
   }
   return status;

@@ -9,6 +9,8 @@ struct Fault {
   uint32_t zero;
   int64_t index, extent;
   double mine, first;
+  const int64_t *now; /* where the number of the step is */
+  int64_t step;
 };
 
 /* The first to come is the one that is told. */
@@ -19,6 +21,7 @@ DTM_DEVICE void tell(Fault *fault, uint32_t action, int64_t index, int64_t exten
   fault->extent = extent;
   fault->mine = mine;
   fault->first = first;
+  fault->step = *fault->now;
 }
 
 #endif
