@@ -384,11 +384,23 @@ static SimPoll blocked(CommOp *o) {
                   ranks);
 }
 
+/* An operation that is given up leaves anything in its results, and that counts as written: what
+ * follows it in the stream of a program that is ending may read it. */
+static SimPoll give_up(CommOp *o) {
+  PtxFault fault = {0};
+  for (size_t i = 0; i < o->nparts; i++) {
+    const CommPart *p = &o->part[i];
+    uint64_t bytes = comm_bytes_out(o->comm, &p->call);
+    if (bytes && !p->over) ptx_memory_check_write(o->comm->device->memory, p->dst, bytes, &fault);
+  }
+  return SIM_DONE;
+}
+
 static SimPoll comm_step(SimOp *op) {
   CommOp *o = (CommOp *)op;
   Comm *comm = o->comm;
   SimProcess *process = sim_process();
-  if (comm->aborted) return SIM_DONE;
+  if (comm->aborted) return give_up(o);
   WireShared *shared = comm->wire.shared;
   process->awaited = &shared->activity;
   process->seen = __atomic_load_n(&shared->activity, __ATOMIC_SEQ_CST);

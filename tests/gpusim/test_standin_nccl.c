@@ -315,14 +315,14 @@ END_TEST
 /* Rank 1 dies; rank 0 sees it by asking and gives up. */
 static void death(Rank *r) {
   ncclResult_t result = ncclSuccess;
-  fill(r, 4);
+  fill(r, 8);
   /* both are there for sure once both have taken part in something */
   result = ncclAllReduce((void *)(uintptr_t)r->in, (void *)(uintptr_t)r->out, 4, ncclFloat32,
                          ncclSum, r->comm, r->stream);
   CHECK(settle(r->comm, result) == ncclSuccess);
   CHECK(cuStreamSynchronize(r->stream) == CUDA_SUCCESS);
   if (r->rank == 1) raise(SIGKILL);
-  ncclResult_t begun = ncclAllReduce((void *)(uintptr_t)r->in, (void *)(uintptr_t)r->out, 4,
+  ncclResult_t begun = ncclAllReduce((void *)(uintptr_t)r->in, (void *)(uintptr_t)r->out, 8,
                                      ncclFloat32, ncclSum, r->comm, r->stream);
   CHECK(settle(r->comm, begun) == ncclSuccess || begun == ncclInProgress);
   for (int i = 0; i < 5000 && (result == ncclSuccess || result == ncclInProgress); i++) {
@@ -333,6 +333,7 @@ static void death(Rank *r) {
   CHECK(result == ncclRemoteError);
   CHECK(ncclCommAbort(r->comm) == ncclSuccess);
   CHECK(cuStreamSynchronize(r->stream) == CUDA_SUCCESS);
+  CHECK(host(r->out, 32)); /* anything, as what follows in the stream would read */
 }
 
 START_TEST(a_dead_rank_is_seen) {
