@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "report/traffic.h"
 #include "runtime/abi/abi.h"
 #include "runtime/abi/blocks.h"
 
@@ -217,8 +218,14 @@ static bool shows(const Report *r, uint32_t block) {
 
 void work_print(StrBuf *out, const void *image, const KernelSet *kernels) {
   Report r = open_report(out, image, kernels);
-  for (uint32_t b = 0; b < ABI_PROGRAM_COUNT; b++)
-    if (shows(&r, b)) print_block(&r, b);
+  for (uint32_t b = 0; b < ABI_PROGRAM_COUNT; b++) {
+    if (!shows(&r, b)) continue;
+    print_block(&r, b);
+    traffic_print(out, image, b);
+  }
+  strbuf_printf(out, "memory of a rank: %s, of which %s parameters and other state\n",
+                bytes_print(out->arena, (int64_t)r.h->arena_size),
+                bytes_print(out->arena, (int64_t)r.h->persistent_size));
 }
 
 static void print_action(const Report *r, uint32_t block, uint32_t number) {
