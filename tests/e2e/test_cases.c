@@ -174,6 +174,28 @@ static const Case cases[] = {
      .source = "mesh world(r = 1)\ninfer {\n"
                "  let s = sum((70000.0 - arange(f32[2]) * 139999.0).redistribute(r: Shard(0)))\n"
                "  print(s.redistribute(r: Replicate).to(f16).to(f32))\n}\n"},
+    /* 257/256 is 1 in bf16 and itself in f16: addends are narrowed on their way, whole values are
+     * narrowed where they are gathered, and gradients by their own type alone. */
+    {.name = "values and gradients travel in the types that a redistribute states",
+     .meshes = {"r=2"},
+     .want = "1 1 2 2.00781 2 2 -2 -2 -2.00781 -2.00781",
+     .source = "mesh world(r = 1)\n"
+               "module Net() {\n  param a: f32[2@r] = zeros()\n  param b: f32[2@r] = zeros()\n"
+               "  forward(x) {\n"
+               "    let y = a.redistribute(r: Replicate, backward_dtype = bf16)\n"
+               "    let z = b.redistribute(r: Replicate, forward_dtype = bf16)\n"
+               "    return full(sum(x * y) + sum(x * z))\n  }\n}\n"
+               "fn rows() { return full(f32[2@r, 2], 1.00390625) }\n"
+               "train {\n  model m = Net()\n  loss m(rows())\n" MINUS_GRADIENT "}\n"
+               "infer {\n  let x = full(f32[2@r], 1.00390625)\n"
+               "  print(x.redistribute(r: Replicate, forward_dtype = bf16))\n"
+               "  let s = sum(x)\n"
+               "  print(s.redistribute(r: Replicate, forward_dtype = bf16))\n"
+               "  print(s.redistribute(r: Replicate, forward_dtype = f16))\n"
+               "  let t = sum(rows(), 0)\n"
+               "  print(t.redistribute(r: Shard(0), forward_dtype = bf16))\n"
+               "  print(m.a)\n  print(m.b)\n}\n",
+     .steps = 1},
     {.name = "a pending maximum turned into a pending minimum",
      .meshes = {"r=2", "r=4", "r=1"},
      .want = "-6 -18 12 6",
