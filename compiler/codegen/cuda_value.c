@@ -121,6 +121,7 @@ static const char *function(Op op, bool *math) {
               {OP_TRUNC, "trunc", true},
               {OP_ROUND, "rint", true},
               {OP_EXP, "exp", true},
+              {OP_EXP2, "exp2", true},
               {OP_EXPM1, "expm1", true},
               {OP_LOG, "log", true},
               {OP_LOG1P, "log1p", true},
@@ -130,6 +131,7 @@ static const char *function(Op op, bool *math) {
               {OP_ATAN, "atan", true},
               {OP_ATAN2, "atan2", true},
               {OP_ERF, "erf", true},
+              {OP_ERFC, "erfc", true},
               {OP_POW, "pow", true}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     if (rows[i].op != op) continue;

@@ -2,9 +2,9 @@
  *
  * Bounds hold against the exact result over the whole range, for targets with FMA (checked by
  * tests/unit/test_math.c):
- *            exp  expm1  log  log1p  tanh  sin cos  atan2  erf   pow
- *   f32 ulp   1     2     1     2     3     3        3      2     1
- *   f64 ulp   1     2     1     2     3     3        3      (libm)(libm)
+ *            exp exp2  expm1  log  log1p  tanh  sin cos  atan2  erf   erfc  pow
+ *   f32 ulp      1      2     1     2     3     3        3      2   (libm)   1
+ *   f64 ulp      1      2     1     2     3     3        3   (libm) (libm) (libm)
  * Sources: range reductions and coefficients of exp, log, log1p, tanh, sin, cos follow Sun's fdlibm
  * and Moshier's Cephes; erf of f32 is the two-interval form by N. Juffa. Arguments of sin and cos
  * beyond 2^28 go to libm one by one. f32 pow, sin and cos work in f64 inside.
@@ -88,20 +88,25 @@ static V scale(Emitter *e, V x, V n) {
   return mul(e, first, ll_float_of(e, b));
 }
 
-/* r = x - n ln 2 with |r| <= ln 2 / 2, and p = exp(r) - 1. */
-static V exp_core(Emitter *e, V x, V *n) {
+/* exp(r) - 1 for |r| <= ln 2 / 2. */
+static V exp_poly(Emitter *e, V r) {
   static const double c32[] = {
       0.5, 1.6666665459e-1, 4.1665795894e-2, 8.3334519073e-3, 1.3981999507e-3, 1.9875691500e-4};
   static const double c64[] = {1.0 / 2,       1.0 / 6,        1.0 / 24,        1.0 / 120,
                                1.0 / 720,     1.0 / 5040,     1.0 / 40320,     1.0 / 362880,
                                1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800.0};
+  V q = ll_is_f64(LLVMTypeOf(r)) ? poly(e, r, c64, 12) : poly(e, r, c32, 6);
+  return ll_fma(e, mul(e, r, r), q, r);
+}
+
+/* exp(x - n ln 2) - 1 for the n that makes it small. */
+static V exp_core(Emitter *e, V x, V *n) {
   bool wide = ll_is_f64(LLVMTypeOf(x));
   V k = nearest(e, mul(e, x, cf(x, 1.44269504088896340736)), n);
   V minus = LLVMBuildFNeg(e->builder, k, "");
   V r = ll_fma(e, minus, cf(x, wide ? 6.93147180369123816490e-1 : 0.693359375), x);
   r = ll_fma(e, minus, cf(x, wide ? 1.90821492927058770002e-10 : -2.12194440054690583e-4), r);
-  V q = wide ? poly(e, r, c64, 12) : poly(e, r, c32, 6);
-  return ll_fma(e, mul(e, r, r), q, r);
+  return exp_poly(e, r);
 }
 
 static V emit_exp(Emitter *e, V x) {
@@ -109,6 +114,13 @@ static V emit_exp(Emitter *e, V x) {
   x = limit(e, x, wide ? -750 : -105, wide ? 710 : 89);
   V n, p = exp_core(e, x, &n);
   return scale(e, add(e, p, cf(x, 1)), n);
+}
+
+static V emit_exp2(Emitter *e, V x) {
+  bool wide = ll_is_f64(LLVMTypeOf(x));
+  x = limit(e, x, wide ? -1080 : -152, wide ? 1025 : 129);
+  V n, k = nearest(e, x, &n), r = mul(e, sub(e, x, k), cf(x, 6.93147180559945309417e-1));
+  return scale(e, add(e, exp_poly(e, r), cf(x, 1)), n);
 }
 
 static V emit_expm1(Emitter *e, V x) {
@@ -349,6 +361,10 @@ static V emit_erf(Emitter *e, V x) {
   return ll_is_f64(LLVMTypeOf(x)) ? ll_libm(e, "erf", &x, 1) : emit_erf32(e, x);
 }
 
+static V emit_erfc(Emitter *e, V x) {
+  return ll_libm(e, "erfc", &x, 1);
+}
+
 static V emit_pow(Emitter *e, V x, V y) {
   if (ll_is_f64(LLVMTypeOf(x))) return ll_libm(e, "pow", (V[]){x, y}, 2);
   V a = widen(e, x), b = widen(e, y), one = cf(a, 1);
@@ -397,8 +413,8 @@ V ll_libm(Emitter *e, const char *name, V *args, uint32_t n) {
 }
 
 bool ll_is_elementary(Op op) {
-  static const Op ops[] = {OP_EXP, OP_EXPM1, OP_LOG,   OP_LOG1P, OP_TANH, OP_SIN,
-                           OP_COS, OP_ATAN,  OP_ATAN2, OP_ERF,   OP_POW};
+  static const Op ops[] = {OP_EXP,  OP_EXPM1, OP_LOG, OP_LOG1P, OP_TANH, OP_SIN, OP_COS,
+                           OP_ATAN, OP_ATAN2, OP_ERF, OP_POW,   OP_EXP2, OP_ERFC};
   for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
     if (ops[i] == op) return true;
   return false;
@@ -406,6 +422,7 @@ bool ll_is_elementary(Op op) {
 
 V ll_math(Emitter *e, Op op, V x, V y) {
   if (op == OP_EXP) return emit_exp(e, x);
+  if (op == OP_EXP2) return emit_exp2(e, x);
   if (op == OP_EXPM1) return emit_expm1(e, x);
   if (op == OP_LOG) return emit_log(e, x);
   if (op == OP_LOG1P) return emit_log1p(e, x);
@@ -414,6 +431,7 @@ V ll_math(Emitter *e, Op op, V x, V y) {
   if (op == OP_ATAN) return emit_atan(e, x);
   if (op == OP_ATAN2) return emit_atan2(e, x, y);
   if (op == OP_ERF) return emit_erf(e, x);
+  if (op == OP_ERFC) return emit_erfc(e, x);
   if (op == OP_POW) return emit_pow(e, x, y);
   return NULL;
 }

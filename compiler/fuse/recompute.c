@@ -13,8 +13,9 @@
 enum { TREE_LIMIT = 24 };
 
 bool fuse_is_dear(Op op) {
-  static const Op dear[] = {OP_EXP,   OP_EXPM1, OP_LOG, OP_LOG1P, OP_SIN,  OP_COS,      OP_ATAN,
-                            OP_ATAN2, OP_TANH,  OP_ERF, OP_POW,   OP_FMOD, OP_REMAINDER};
+  static const Op dear[] = {OP_EXP, OP_EXP2, OP_EXPM1, OP_LOG,   OP_LOG1P,
+                            OP_SIN, OP_COS,  OP_ATAN,  OP_ATAN2, OP_TANH,
+                            OP_ERF, OP_ERFC, OP_POW,   OP_FMOD,  OP_REMAINDER};
   for (size_t i = 0; i < sizeof dear / sizeof *dear; i++)
     if (dear[i] == op) return true;
   return false;

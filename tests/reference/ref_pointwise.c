@@ -92,6 +92,10 @@ double ref_primitive(Op op, DType dtype, const double *x) {
     return tanh(x[0]);
   case OP_ERF:
     return erf(x[0]);
+  case OP_ERFC:
+    return erfc(x[0]);
+  case OP_EXP2:
+    return exp2(x[0]);
   case OP_FLOOR:
     return floor(x[0]);
   case OP_CEIL:

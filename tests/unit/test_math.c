@@ -49,6 +49,21 @@ UNARY(ref_sin, sinl(x))
 UNARY(ref_cos, cosl(x))
 UNARY(ref_atan, atanl(x))
 UNARY(ref_erf, erfl(x))
+UNARY(ref_erfc, erfcl(x))
+UNARY(ref_exp2, exp2l(x))
+UNARY(ref_log2, log2l(x))
+UNARY(ref_log10, log10l(x))
+UNARY(ref_tan, tanl(x))
+UNARY(ref_asin, asinl(x))
+UNARY(ref_acos, acosl(x))
+UNARY(ref_sinh, sinhl(x))
+UNARY(ref_cosh, coshl(x))
+UNARY(ref_asinh, asinhl(x))
+UNARY(ref_acosh, acoshl(x))
+UNARY(ref_atanh, atanhl(x))
+UNARY(ref_softplus, x > 40 ? x + log1pl(expl(-x)) : log1pl(expl(x)))
+UNARY(ref_log_sigmoid, x > 12000 ? 0 : x < -40 ? x - log1pl(expl(x)) : -log1pl(expl(-x)))
+UNARY(ref_rsqrt, 1 / sqrtl(x))
 UNARY(ref_sqrt, sqrtl(x))
 UNARY(ref_floor, floorl(x))
 UNARY(ref_ceil, ceill(x))
@@ -61,6 +76,9 @@ static long double ref_atan2(long double x, long double y) {
 }
 static long double ref_pow(long double x, long double y) {
   return powl(x, y);
+}
+static long double ref_hypot(long double x, long double y) {
+  return isnan(x) || isnan(y) ? NAN : hypotl(x, y);
 }
 static long double ref_add(long double x, long double y) {
   return x + y;
@@ -112,6 +130,33 @@ static const Case cases[] = {
     {OP_ERF, 1, ref_erf, -1e-2, 1e-2, 0, 0, 2, 1},
     {OP_POW, 2, ref_pow, 0, 20, -30, 30, 1, 1},
     {OP_POW, 2, ref_pow, -20, 20, -30, 30, 1, 1},
+    {OP_ERFC, 1, ref_erfc, -6, 30, 0, 0, 3, 3},
+    {OP_ERFC, 1, ref_erfc, -1, 5, 0, 0, 3, 3},
+    {OP_EXP2, 1, ref_exp2, -160, 130, 0, 0, 1, 1},
+    {OP_EXP2, 1, ref_exp2, -1080, 1025, 0, 0, 1, 1},
+    {OP_EXP2, 1, ref_exp2, -1, 1, 0, 0, 1, 1},
+    {OP_LOG2, 1, ref_log2, 0, 10, 0, 0, 3, 3},
+    {OP_LOG10, 1, ref_log10, 0, 10, 0, 0, 3, 3},
+    {OP_TAN, 1, ref_tan, -10, 10, 0, 0, 3, 3},
+    {OP_ASIN, 1, ref_asin, -1, 1, 0, 0, 3, 3},
+    {OP_ACOS, 1, ref_acos, -1, 1, 0, 0, 3, 3},
+    {OP_SINH, 1, ref_sinh, -91, 91, 0, 0, 3, 3},
+    {OP_SINH, 1, ref_sinh, -1, 1, 0, 0, 3, 3},
+    {OP_SINH, 1, ref_sinh, -712, 712, 0, 0, 3, 3},
+    {OP_COSH, 1, ref_cosh, -91, 91, 0, 0, 3, 3},
+    {OP_COSH, 1, ref_cosh, -712, 712, 0, 0, 3, 3},
+    {OP_ASINH, 1, ref_asinh, -100, 100, 0, 0, 3, 3},
+    {OP_ASINH, 1, ref_asinh, -1e30, 1e30, 0, 0, 3, 3},
+    {OP_ASINH, 1, ref_asinh, -1, 1, 0, 0, 3, 3},
+    {OP_ACOSH, 1, ref_acosh, 1, 1.1, 0, 0, 3, 3},
+    {OP_ACOSH, 1, ref_acosh, 1, 100, 0, 0, 3, 3},
+    {OP_ACOSH, 1, ref_acosh, 1, 1e30, 0, 0, 3, 3},
+    {OP_ATANH, 1, ref_atanh, -1, 1, 0, 0, 3, 3},
+    {OP_HYPOT, 2, ref_hypot, -3, 3, -3, 3, 3, 3},
+    {OP_HYPOT, 2, ref_hypot, -1e30, 1e30, -1e30, 1e30, 3, 3},
+    {OP_SOFTPLUS, 1, ref_softplus, -110, 40, 0, 0, 3, 3},
+    {OP_LOG_SIGMOID, 1, ref_log_sigmoid, -40, 110, 0, 0, 3, 3},
+    {OP_RSQRT, 1, ref_rsqrt, 0, 10, 0, 0, 3, 3},
     {OP_SQRT, 1, ref_sqrt, 0, 1e10, 0, 0, 0.5, 0.5},
     {OP_FLOOR, 1, ref_floor, -100, 100, 0, 0, 0, 0},
     {OP_CEIL, 1, ref_ceil, -100, 100, 0, 0, 0, 0},
