@@ -1,5 +1,5 @@
-/* Pointwise operators of compiled kernels against libm in higher precision: dense samples, special
- * values, stated ulp bounds; f32, f64, narrow storage, integers. */
+/* Pointwise operators of compiled kernels, primitives and what is made of them, against libm in
+ * higher precision: dense samples, special values, stated ulp bounds; f32 and f64. */
 #include <check.h>
 #include <math.h>
 #include <string.h>
@@ -8,7 +8,13 @@
 #include "kernel/build.h"
 #include "support/suite.h"
 
-enum { SAMPLES = 40000, SPECIALS = 40 };
+/* Functions of CUDA's library are up to one unit worse; the interpreter rounds approximate
+ * instructions, which chips may have wrong by one or two more. */
+#ifdef DTM_TEST_CUDA
+enum { SAMPLES = 4000, WORSE = 1 };
+#else
+enum { SAMPLES = 40000, WORSE = 0 };
+#endif
 
 static Arena arena;
 
@@ -232,13 +238,15 @@ static void check_case(const Case *c, uint32_t index, bool wide) {
     yf[i] = (float)y[i];
   }
   void *bufs[3];
+  const size_t size = SAMPLES * (wide ? sizeof(double) : sizeof(float));
   uint32_t n = 0;
   bufs[n++] = wide ? (void *)x : xf;
   if (c->arity == 2) bufs[n++] = wide ? (void *)y : yf;
   bufs[n++] = wide ? (void *)out : outf;
   int64_t ints[1] = {SAMPLES};
-  (wide ? jit64 : jit32).kernels[index](bufs, ints, 0, 1);
+  jit_call(wide ? &jit64 : &jit32, index, bufs, (size_t[]){size, size, size}, ints, 1, 1);
   double bound = wide ? c->ulp64 : c->ulp32, worst = 0;
+  if (bound > 0.5) bound += WORSE; /* what is less is IEEE's */
   int at = 0;
   for (int i = 0; i < SAMPLES; i++) {
     long double want = wide ? c->ref(x[i], y[i]) : c->ref(xf[i], yf[i]);
