@@ -107,10 +107,16 @@ static bool differentiable_partial(Grad *d, const Node *n, ValueId y) {
     Diag *diag = diag_emit(d->sink, DIAG_GRADIENT_PARTIAL, n->span,
                            "no gradient through a value that is Partial(%s) on mesh dim %s",
                            reduce_op_name((ReduceOp)p.op), t->mesh->axis[a]);
-    diag_reason(d->sink, diag,
-                "which rank's addend decides the %s is known only after the reduction, so its "
-                "cotangent cannot be shared out",
-                reduce_op_name((ReduceOp)p.op));
+    if (p.op == REDUCE_PRODUCT)
+      diag_reason(
+          d->sink, diag,
+          "the gradient of one rank's factor is the product of those of all others, which no "
+          "rank has");
+    else
+      diag_reason(d->sink, diag,
+                  "which rank's addend decides the %s is known only after the reduction, so its "
+                  "cotangent cannot be shared out",
+                  reduce_op_name((ReduceOp)p.op));
     return false;
   }
   return true;

@@ -118,8 +118,8 @@ void declare_param(Sema *s, Env *env, Instance *inst, Level *level, const Stmt *
     Place p = var.type.layout.at[a];
     if (p.kind != PLACE_PARTIAL || p.op == REDUCE_SUM) continue;
     sema_error(s, DIAG_BAD_LAYOUT, stmt->as.param.type->span,
-               "a parameter can be Partial(sum) only, not Partial(%s)",
-               reduce_op_name((ReduceOp)p.op));
+               "a %s can be Partial(sum) only, not Partial(%s)",
+               stmt->as.param.is_buffer ? "buffer" : "parameter", reduce_op_name((ReduceOp)p.op));
     ok = false;
   }
   s->lost += !ok;
