@@ -69,6 +69,18 @@ expect 2 'takes text, json' check good.dtm --format=xml
 expect 2 "one program at a time: good.dtm, and then there is 'bad.dtm'" good.dtm bad.dtm -o out
 expect 2 'takes cpu' good.dtm -o out --target=tpu
 expect 2 'cannot read the response file' @nowhere
+# words of a response file stand where it is named: quotes group, a backslash takes the next character
+cp good.dtm 'a good.dtm'
+printf '%s\n' '--mesh=dp=2' "  'a good.dtm'" '--print-config -D "dim=1""2"' >words
+expect 0 'dim: int = 12' @words
+expect 0 'dp 2' @words
+expect 0 'dim: int = 7' @words -D dim=7
+printf '%s' 'a\ good.dtm --print-config' >words
+expect 0 'dim' @words
+printf '%s' '--print-config "good.dtm' >words
+expect 2 'quote is left open' @words
+: >words
+expect 2 'no program given' @words
 expect 2 'does not belong to' check good.dtm -o out
 
 # files
