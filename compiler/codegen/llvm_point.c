@@ -57,19 +57,35 @@ static V int_remainder(Emitter *e, V x, V y, bool is_signed, bool floored) {
   return ll_select(e, icmp(e, LLVMIntEQ, y, zero(y)), zero(r), r);
 }
 
+/* A remainder with the dividend's sign that the divisor's is not: one more of it is taken. */
+static V is_below(Emitter *e, V r, V y) {
+  V bits = bin(e, LLVMXor, ll_bits(e, r), ll_bits(e, y));
+  V differ = icmp(e, LLVMIntSLT, bits, zero(bits));
+  return bin(e, LLVMAnd, differ, fcmp(e, LLVMRealUNE, r, zero(r)));
+}
+
 static V float_remainder(Emitter *e, V x, V y, bool floored) {
   V r = ll_libm(e, "fmod", (V[]){x, y}, 2);
   if (!floored) return r;
-  V bits = ll_bits(e, r);
-  bits = bin(e, LLVMXor, bits, ll_bits(e, y));
-  V differ = icmp(e, LLVMIntSLT, bits, zero(bits));
-  V adjust = bin(e, LLVMAnd, differ, fcmp(e, LLVMRealUNE, r, zero(r)));
-  return ll_select(e, adjust, bin(e, LLVMFAdd, r, y), r);
+  return ll_select(e, is_below(e, r, y), bin(e, LLVMFAdd, r, y), r);
 }
 
-static V float_quotient(Emitter *e, V x, V y, bool floored) {
+/* The number of whole y in x, as Python and PyTorch have it: x / y may round up to a whole number
+ * that is not reached (1 and 0.1 in f32). Without the remainder it is one but for rounding. */
+static V float_floor_div(Emitter *e, V x, V y) {
+  V r = ll_libm(e, "fmod", (V[]){x, y}, 2), ratio = bin(e, LLVMFDiv, x, y);
+  V q = bin(e, LLVMFDiv, bin(e, LLVMFSub, x, r), y);
+  V one = ll_const_f(LLVMTypeOf(x), 1);
+  q = ll_select(e, is_below(e, r, y), bin(e, LLVMFSub, q, one), q);
+  q = ll_intrinsic(e, "llvm.roundeven", &q, 1);
+  V signed_zero = ll_intrinsic(e, "llvm.copysign", (V[]){zero(x), ratio}, 2);
+  q = ll_select(e, fcmp(e, LLVMRealOEQ, q, zero(q)), signed_zero, q);
+  return ll_select(e, fcmp(e, LLVMRealOEQ, y, zero(y)), ratio, q);
+}
+
+static V float_trunc_div(Emitter *e, V x, V y) {
   V q = bin(e, LLVMFDiv, x, y);
-  return ll_intrinsic(e, floored ? "llvm.floor" : "llvm.trunc", &q, 1);
+  return ll_intrinsic(e, "llvm.trunc", &q, 1);
 }
 
 /* The larger (or smaller); NaN if either is NaN. The comparison is true for a NaN x: an ordered one
@@ -129,7 +145,8 @@ static V point_float(Emitter *e, Op op, V x, V y) {
   if (op == OP_TRUNC) return ll_intrinsic(e, "llvm.trunc", &x, 1);
   if (op == OP_ROUND) return ll_intrinsic(e, "llvm.roundeven", &x, 1);
   if (op == OP_MAXIMUM || op == OP_MINIMUM) return float_extremum(e, x, y, op == OP_MAXIMUM);
-  if (op == OP_FLOOR_DIV || op == OP_TRUNC_DIV) return float_quotient(e, x, y, op == OP_FLOOR_DIV);
+  if (op == OP_FLOOR_DIV) return float_floor_div(e, x, y);
+  if (op == OP_TRUNC_DIV) return float_trunc_div(e, x, y);
   if (op == OP_REMAINDER || op == OP_FMOD) return float_remainder(e, x, y, op == OP_REMAINDER);
   if (op == OP_ISINF || op == OP_ISFINITE) {
     V a = ll_intrinsic(e, "llvm.fabs", &x, 1), inf = ll_const_f(LLVMTypeOf(x), __builtin_inf());

@@ -4,6 +4,13 @@
 
 #include "reference/ref_internal.h"
 
+/* As Python has it. */
+static double floor_div(double x, double y) {
+  if (y == 0) return x / y;
+  double r = fmod(x, y);
+  return rint((x - r) / y) - (r != 0 && (r < 0) != (y < 0));
+}
+
 /* Mantissa bits (with the implicit one), smallest normal exponent, largest finite value. */
 static bool float_format(DType t, int *mantissa, int *low, double *top) {
   switch ((int)t) {
@@ -55,7 +62,7 @@ double ref_primitive(Op op, DType dtype, const double *x) {
   case OP_DIV:
     return x[0] / x[1];
   case OP_FLOOR_DIV:
-    return floor(x[0] / x[1]);
+    return floor_div(x[0], x[1]);
   case OP_TRUNC_DIV:
     return trunc(x[0] / x[1]);
   case OP_REMAINDER:

@@ -95,6 +95,17 @@ static long double ref_div(long double x, long double y) {
 static long double ref_fmod(long double x, long double y) {
   return fmodl(x, y);
 }
+static long double ref_floor_div(long double x, long double y) {
+  long double r = fmodl(x, y), q = rintl((x - r) / y) - (r != 0 && signbit(r) != signbit(y));
+  return y == 0 ? x / y : q == 0 ? copysignl(0, x / y) : q;
+}
+static long double ref_remainder(long double x, long double y) {
+  long double r = fmodl(x, y);
+  return r != 0 && signbit(r) != signbit(y) ? r + y : r;
+}
+static long double ref_trunc_div(long double x, long double y) {
+  return truncl(x / y);
+}
 static long double ref_max(long double x, long double y) {
   return isnan(x) || isnan(y) ? NAN : x > y ? x : y;
 }
@@ -173,6 +184,10 @@ static const Case cases[] = {
     {OP_ADD, 2, ref_add, -100, 100, -3, 3, 0.5, 0.5},
     {OP_DIV, 2, ref_div, -100, 100, -3, 3, 0.5, 0.5},
     {OP_FMOD, 2, ref_fmod, -100, 100, -3, 3, 0.5, 0.5},
+    {OP_FLOOR_DIV, 2, ref_floor_div, -100, 100, -3, 3, 0.5, 0.5},
+    {OP_FLOOR_DIV, 2, ref_floor_div, 1, 1, 0.1, 0.1, 0.5, 0.5},
+    {OP_TRUNC_DIV, 2, ref_trunc_div, -100, 100, -3, 3, 0.5, 0.5},
+    {OP_REMAINDER, 2, ref_remainder, -100, 100, -3, 3, 0.5, 0.5},
     {OP_MAXIMUM, 2, ref_max, -100, 100, -30, 30, 0, 0},
 };
 enum { NCASES = sizeof cases / sizeof *cases };

@@ -247,8 +247,15 @@ template <class T> DTM_DEVICE T dtm_minimum(T x, T y) {
 }
 
 /* Quotients rounded down and to zero. */
-DTM_DEVICE float dtm_floor_div(float x, float y) { return floorf(x / y); }
-DTM_DEVICE double dtm_floor_div(double x, double y) { return floor(x / y); }
+/* The number of whole y in x: x / y may round up to a whole number that is not reached. */
+template <class F> DTM_DEVICE F dtm_whole_in(F x, F y) {
+  F r = fmod(x, y), q = (x - r) / y;
+  if (r != 0 && (r < 0) != (y < 0)) q -= 1;
+  if (y == 0) return x / y;
+  return q == 0 ? copysign(F(0), x / y) : rint(q);
+}
+DTM_DEVICE float dtm_floor_div(float x, float y) { return dtm_whole_in(x, y); }
+DTM_DEVICE double dtm_floor_div(double x, double y) { return dtm_whole_in(x, y); }
 DTM_DEVICE float dtm_trunc_div(float x, float y) { return truncf(x / y); }
 DTM_DEVICE double dtm_trunc_div(double x, double y) { return trunc(x / y); }
 template <class T> DTM_DEVICE T dtm_trunc_div(T x, T y) {
