@@ -20,11 +20,29 @@ static bool reported(const DiagSink *sink, const Diag *d) {
   return false;
 }
 
-static void warn_hidden(Session *s, const DiagSink *hidden, const char *dims) {
+/* What shows when dims of size 1 are taken as 2: all, or one alone. */
+typedef struct Hidden {
+  const char *dim; /* "tp"; of all "dp and tp" */
+  DiagSink found;
+} Hidden;
+
+/* The dims that are each enough for an error to show; where none is, all that were taken as 2. */
+static const char *guilty(Session *s, const Diag *d, const Hidden *all, const Hidden *each,
+                          uint32_t n) {
+  StrBuf sb;
+  strbuf_init(&sb, &s->arena);
+  for (uint32_t i = 0; i < n; i++)
+    if (reported(&each[i].found, d)) strbuf_printf(&sb, "%s%s", sb.len ? " or " : "", each[i].dim);
+  return sb.len ? sb.text : all->dim;
+}
+
+static void warn_hidden(Session *s, const Hidden *all, const Hidden *each, uint32_t n) {
+  const DiagSink *hidden = &all->found;
   for (uint32_t i = 0; i < hidden->diags.len; i++) {
     const Diag *d = hidden->diags.data[i];
     if (d->severity != SEV_ERROR || reported(&s->sink, d)) continue;
-    Diag *w = diag_emit(&s->sink, d->code, d->span, "would fail when %s > 1: %s", dims, d->message);
+    Diag *w = diag_emit(&s->sink, d->code, d->span, "would fail when %s > 1: %s",
+                        guilty(s, d, all, each, n), d->message);
     if (w->severity == SEV_ERROR) {
       w->severity = SEV_WARNING;
       s->sink.errors--;
@@ -35,13 +53,18 @@ static void warn_hidden(Session *s, const DiagSink *hidden, const char *dims) {
   }
 }
 
-/* "tp", "dp or tp": the dims of size 1. NULL when there is none. */
-static const char *unit_dims(Session *s, const Mesh *mesh) {
+/* Lists the dims of size 1 and returns them as text: "tp", "dp and tp". NULL when there is none. */
+static const char *unit_dims(Session *s, const Mesh *mesh, const char *ones[DTM_MAX_AXES],
+                             uint32_t *n) {
   StrBuf sb;
   strbuf_init(&sb, &s->arena);
-  for (uint32_t a = 0; mesh && a < mesh->naxes; a++)
-    if (mesh->size[a] == 1) strbuf_printf(&sb, "%s%s", sb.len ? " or " : "", mesh->axis[a]);
-  return sb.len ? sb.text : NULL;
+  *n = 0;
+  for (uint32_t a = 0; mesh && a < mesh->naxes; a++) {
+    if (mesh->size[a] != 1) continue;
+    strbuf_printf(&sb, "%s%s", sb.len ? " and " : "", mesh->axis[a]);
+    ones[(*n)++] = arena_strdup(&s->arena, mesh->axis[a]);
+  }
+  return *n ? sb.text : NULL;
 }
 
 /* What compiling would find behind elaboration: values without a gradient, and in a pipeline what
@@ -58,16 +81,28 @@ static void check_gradients(Session *s, Program *program, DiagSink *sink) {
 
 /* Each elaboration has memory of its own: of the first one nothing but diagnostics is left when the
  * second begins. */
-static void check_hidden(Session *s, SemaOptions *sema, const char *dims) {
-  DiagSink hidden;
+static void find_hidden(Session *s, SemaOptions *sema, const char *only, Hidden *h) {
   Arena arena;
   arena_init(&arena);
-  diag_init(&hidden, &s->arena, &s->sources);
+  diag_init(&h->found, &s->arena, &s->sources);
   sema->assume_two = true;
+  sema->only_two = only;
   sema->config = NULL;
-  check_gradients(s, sema_run(sema, &arena, &s->names, &s->sources, &hidden), &hidden);
-  warn_hidden(s, &hidden, dims);
+  check_gradients(s, sema_run(sema, &arena, &s->names, &s->sources, &h->found), &h->found);
   arena_free(&arena);
+}
+
+/* `ones` are the `n` dims of size 1, `dims` all of them as text. */
+static void check_hidden(Session *s, SemaOptions *sema, const char *const *ones, uint32_t n,
+                         const char *dims) {
+  Hidden all = {.dim = dims}, each[DTM_MAX_AXES];
+  find_hidden(s, sema, NULL, &all);
+  uint32_t alone = all.found.errors && n > 1 ? n : 0;
+  for (uint32_t i = 0; i < alone; i++) {
+    each[i].dim = ones[i];
+    find_hidden(s, sema, ones[i], &each[i]);
+  }
+  warn_hidden(s, &all, each, alone);
 }
 
 static bool check_one(Session *s, const char *path, const char *mesh) {
@@ -85,10 +120,11 @@ static bool check_one(Session *s, const char *path, const char *mesh) {
     sema_print_config(&config, &sb);
     printf("%s%s\n", sb.text, program->world ? mesh_print(&s->arena, program->world) : "");
   }
-  const char *dims = unit_dims(s, program->world);
+  uint32_t n;
+  const char *ones[DTM_MAX_AXES], *dims = unit_dims(s, program->world, ones, &n);
   check_gradients(s, program, &s->sink);
   arena_free(&arena);
-  if (dims && !s->sink.errors) check_hidden(s, &sema, dims);
+  if (dims && !s->sink.errors) check_hidden(s, &sema, ones, n, dims);
   return true;
 }
 

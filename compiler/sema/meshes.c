@@ -182,6 +182,8 @@ static void count_ranks(Sema *s, Mesh *mesh, Span span) {
     if (__builtin_mul_overflow(mesh->nranks, mesh->size[a], &mesh->nranks))
       mesh->nranks = DTM_MAX_RANKS + 1;
   for (uint32_t a = 0; a < mesh->naxes && s->options->assume_two; a++) {
+    const char *only = s->options->only_two;
+    if (only && strcmp(mesh->axis[a], only) != 0) continue;
     if (mesh->size[a] > 1 || (mesh->sub && 2 * mesh->nranks > most)) continue;
     mesh->size[a] = 2;
     mesh->nranks *= 2;

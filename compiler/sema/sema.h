@@ -56,9 +56,10 @@ typedef struct SemaOptions {
   int64_t ranks;    /* number of ranks that `auto` divides; 0 = unknown */
   const char *const *include_paths; /* -I, tried in order before `stdlib` */
   uint32_t ninclude_paths;
-  const char *stdlib; /* folder of nn.dtm; NULL = none */
-  bool widen;         /* every f32 becomes f64 */
-  bool assume_two;    /* every mesh dim of size 1 taken as 2: finds what a mesh of ones hides */
+  const char *stdlib;   /* folder of nn.dtm; NULL = none */
+  bool widen;           /* every f32 becomes f64 */
+  bool assume_two;      /* every mesh dim of size 1 taken as 2: finds what a mesh of ones hides */
+  const char *only_two; /* ... of them this one alone, of whatever mesh; NULL = all */
   const FixCandidate *overlay; /* NULL, or: redistribute that operand of that node as said */
   ConfigList *config;          /* NULL, or where config entries are listed (in the arena) */
   bool each_call;              /* nothing is a copy of something earlier (replay.h): for tests */
