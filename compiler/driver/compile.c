@@ -31,7 +31,9 @@ static void print_report(const Compilation *c) {
   StrBuf report;
   strbuf_init(&report, &c->session->arena);
   const char *form = option_value(&c->session->options, OPT_REPORT, "");
-  (*form ? work_print_actions : work_print)(&report, c->plan->image, &c->kernels);
+  (strcmp(form, "actions") == 0 ? work_print_actions
+   : *form                      ? work_print_moves
+                                : work_print)(&report, c->plan->image, &c->kernels);
   fwrite(report.text, 1, report.len, stdout);
 }
 
@@ -140,8 +142,9 @@ int command_compile(Session *s) {
   }
   Compilation c = {.session = s, .output = option_value(o, OPT_OUTPUT, NULL)};
   const char *form = option_value(o, OPT_REPORT, "");
-  if (*form && strcmp(form, "actions") != 0) {
-    fprintf(stderr, "dtmc: --report takes no '%s': --report or --report=actions\n", form);
+  if (*form && strcmp(form, "actions") != 0 && strcmp(form, "moves") != 0) {
+    fprintf(stderr, "dtmc: --report takes no '%s': --report, --report=actions or --report=moves\n",
+            form);
     return EXIT_USAGE;
   }
   if (!parse_target(&c)) return EXIT_USAGE;

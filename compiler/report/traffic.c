@@ -1,6 +1,7 @@
 /* The table of what moves between ranks: see traffic.h. */
 #include "report/traffic.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -171,14 +172,24 @@ static void print_line(StrBuf *out, uint32_t calls, int64_t each, int64_t all, c
                 bytes_print(out->arena, all), phase);
 }
 
-void traffic_print(StrBuf *out, const void *image, uint32_t block) {
+/* Lines of a block in the order of their first calls. */
+static Traffic open_block(Arena *arena, const void *image, uint32_t block) {
   const AbiHeader *h = image;
-  Traffic r = {.arena = out->arena};
+  Traffic r = {.arena = arena};
 #define X(name, T) r.name = (const T *)(const void *)((const char *)image + h->name.offset);
   ABI_TABLES(X)
 #undef X
   const AbiProgram *p = &r.program[block];
   for (uint32_t i = 0; i < p->nactions; i++) add_call(&r, &r.action[p->actions + i]);
+  return r;
+}
+
+static uint32_t world_of(const void *image) {
+  return ((const AbiHeader *)image)->world;
+}
+
+void traffic_print(StrBuf *out, const void *image, uint32_t block) {
+  Traffic r = open_block(out->arena, image, block);
   if (!r.lines.len) return;
   qsort(r.lines.data, r.lines.len, sizeof *r.lines.data, heavier);
   strbuf_printf(out, "  %6s  %10s %10s  %-9s  %s\n", "calls", "received", "in all", "phase",
@@ -188,11 +199,22 @@ void traffic_print(StrBuf *out, const void *image, uint32_t block) {
   for (uint32_t i = 0; i < r.lines.len; i++) {
     const Line *l = &r.lines.data[i];
     print_line(out, l->calls, l->bytes, l->bytes * l->calls, phase_names[l->action->phase]);
-    print_what(&r, out, l->action, h->world);
+    print_what(&r, out, l->action, world_of(image));
     strbuf_printf(out, "  %s\n", r.string + l->action->source);
     all += l->bytes * l->calls;
     calls += l->calls;
   }
   print_line(out, calls, 0, all, "");
   strbuf_puts(out, "in all\n");
+}
+
+void traffic_print_tabs(StrBuf *out, const void *image, uint32_t block, const char *name) {
+  Traffic r = open_block(out->arena, image, block);
+  for (uint32_t i = 0; i < r.lines.len; i++) {
+    const Line *l = &r.lines.data[i];
+    strbuf_printf(out, "%s\t%s\t%u\t%" PRId64 "\t", name, phase_names[l->action->phase], l->calls,
+                  l->bytes);
+    print_what(&r, out, l->action, world_of(image));
+    strbuf_printf(out, "\t%s\n", r.string + l->action->source);
+  }
 }

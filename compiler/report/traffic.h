@@ -12,4 +12,8 @@
  * with the same cost are one line. */
 void traffic_print(StrBuf *out, const void *image, uint32_t block);
 
+/* The same for programs, in the order of first calls: words with tabs between them. `name` of the
+ * block begins each line. */
+void traffic_print_tabs(StrBuf *out, const void *image, uint32_t block, const char *name);
+
 #endif

@@ -251,3 +251,10 @@ void work_print_actions(StrBuf *out, const void *image, const KernelSet *kernels
     for (uint32_t i = 0; shows(&r, b) && i < r.program[b].nactions; i++)
       print_action(&r, b, r.program[b].actions + i);
 }
+
+void work_print_moves(StrBuf *out, const void *image, const KernelSet *kernels) {
+  Report r = open_report(out, image, kernels);
+  strbuf_puts(out, "block\tphase\tcalls\treceived\twhat\tsource\n");
+  for (uint32_t b = 0; b < ABI_PROGRAM_COUNT; b++)
+    if (shows(&r, b)) traffic_print_tabs(out, image, b, block_names[b]);
+}

@@ -32,4 +32,9 @@ void work_print(StrBuf *out, const void *image, const KernelSet *kernels);
  * tabs between them, the first of which names the columns. `moved` is - where it is not known. */
 void work_print_actions(StrBuf *out, const void *image, const KernelSet *kernels);
 
+/* What goes from rank to rank, for programs; each line says how often, and what the rank that
+ * receives most receives in one call. The same program gives the same text, so that a difference
+ * between two is one between their communication. */
+void work_print_moves(StrBuf *out, const void *image, const KernelSet *kernels);
+
 #endif
