@@ -332,12 +332,63 @@ START_TEST(others) {
 }
 END_TEST
 
+/* Where there is no slope, or it is infinite: what PyTorch 2 says. */
+static const struct {
+  Op op;
+  double at[2], slope[2];
+} breaks[] = {
+    {OP_ABS, {0}, {0}},
+    {OP_SIGN, {0}, {0}},
+    {OP_SQRT, {0}, {INFINITY}},
+    {OP_LOG, {0}, {INFINITY}},
+    {OP_RELU, {0}, {0}},
+    {OP_RELU6, {6}, {0}},
+    {OP_HARDTANH, {1}, {0}},
+    {OP_HARDSIGMOID, {-3}, {0}},
+    {OP_HARDSWISH, {-3}, {0}},
+    {OP_ELU, {0}, {1}},
+    {OP_SELU, {0}, {1.05070098735548049342 * 1.67326324235437728482}},
+    {OP_LEAKY_RELU, {0, 0.25}, {0.25, 0}},
+    {OP_MAXIMUM, {1, 1}, {0.5, 0.5}},
+    {OP_MINIMUM, {1, 1}, {0.5, 0.5}},
+    {OP_POW, {0, 0}, {0, 0}},
+    {OP_POW, {0, 1}, {1, 0}},
+    {OP_POW, {0, 2}, {0, 0}},
+    {OP_POW, {0, -1}, {-INFINITY, -INFINITY}},
+    {OP_POW, {-2, 2}, {-4, NAN}},
+    {OP_REMAINDER, {6, 3}, {1, -2}},
+    {OP_FMOD, {-6, 3}, {1, 2}},
+    {OP_HYPOT, {0, 0}, {NAN, NAN}},
+};
+
+START_TEST(at_breaks) {
+  Lab lab;
+  lab_init(&lab, 1, (int64_t[]){1});
+  uint32_t n = op_info(breaks[_i].op)->min_operands;
+  ValueId in[2] = {0}, grads[2];
+  for (uint32_t i = 0; i < n; i++)
+    in[i] = lab_param(&lab, "f64[]", breaks[_i].at[i], breaks[_i].at[i]);
+  ValueId y = lab_op(&lab, breaks[_i].op, in, n, NULL, 0);
+  ck_assert_msg(autodiff_gradients(lab.g, y, in, n, grads, 1, lab.plans, &lab.sink), "%s",
+                lab_errors(&lab));
+  RefTensor *value = lab_eval(&lab);
+  for (uint32_t i = 0; i < n; i++) {
+    double want = breaks[_i].slope[i], got = grads[i] ? value[grads[i]].data[0] : 0;
+    ck_assert_msg(got == want || (isnan(got) && isnan(want)),
+                  "%s at %g, %g: slope %u is %g, not %g", op_name(breaks[_i].op), breaks[_i].at[0],
+                  breaks[_i].at[1], i, got, want);
+  }
+  lab_free(&lab);
+}
+END_TEST
+
 int main(void) {
   Suite *s = suite_create("gradients");
   TCase *c = tcase_create("operators");
   tcase_set_timeout(c, 300);
   tcase_add_loop_test(c, pointwise, OP_NONE + 1, OP_COUNT);
   tcase_add_loop_test(c, others, 0, sizeof cases / sizeof *cases);
+  tcase_add_loop_test(c, at_breaks, 0, sizeof breaks / sizeof *breaks);
   suite_add_tcase(s, c);
   return suite_run(s);
 }
