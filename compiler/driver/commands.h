@@ -8,6 +8,7 @@ int command_compile(Session *s);
 int command_check(Session *s);
 int command_explain(Session *s);
 int command_fmt(Session *s);
+int command_new(Session *s);
 
 /* `explain tensor`: how a tensor of the program at `path` is cut over its mesh; all tensors are
  * listed when `name` is NULL. */

@@ -28,6 +28,8 @@ static int run(Session *s) {
     return command_explain(s);
   case CMD_FMT:
     return command_fmt(s);
+  case CMD_NEW:
+    return command_new(s);
   }
   return EXIT_USAGE;
 }

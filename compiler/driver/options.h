@@ -6,8 +6,14 @@
 
 #include "base/vec.h"
 
-typedef enum Command { CMD_COMPILE = 1, CMD_CHECK = 2, CMD_EXPLAIN = 4, CMD_FMT = 8 } Command;
-enum { CMD_ALL = 15 };
+typedef enum Command {
+  CMD_COMPILE = 1,
+  CMD_CHECK = 2,
+  CMD_EXPLAIN = 4,
+  CMD_FMT = 8,
+  CMD_NEW = 16
+} Command;
+enum { CMD_ALL = 31 };
 
 typedef enum OptionId {
 #define HEADING(text)

@@ -100,6 +100,25 @@ done
 expect 1 '^dtmc: cannot write folder.dtm: ' nowhere.dtm -o folder.dtm
 expect 1 "^dtmc: cannot write '': " nowhere.dtm -o ''
 
+# new: a program that compiles, trains and is in canonical form, on any mesh
+expect 0 '^wrote first.dtm; now: dtmc first.dtm -o train' new first
+expect 1 '^dtmc: first.dtm is there already' new first.dtm
+expect 2 'takes the name of one program' new
+expect 2 'takes the name of one program' new a b
+expect 2 'is no name for a program' new 'my model'
+expect 2 'is no name for a program' new .dtm
+expect 1 'cannot write nowhere/first.dtm' new nowhere/first
+expect 0 '' fmt first.dtm
+"$DTMC" fmt first.dtm | cmp -s - first.dtm || { echo "FAIL: dtmc new does not write canonical form"; failed=$((failed + 1)); }
+expect 0 '^0 errors, 0 warnings|^$' check first.dtm --strict --mesh 'dp=1;dp=2,tp=2;dp=3,tp=4'
+for mesh in dp=1 dp=2,tp=2; do
+  expect 0 '' first.dtm --mesh $mesh -o first
+  ./first --log=json >first.log 2>&1 || { echo "FAIL: the program of dtmc new ends with $?"; failed=$((failed + 1)); }
+  awk -F'[:,]' '/"loss"/ { if (!n++) first = $4; last = $4 } END { exit !(last < 0.1 * first) }' first.log || {
+    echo "FAIL: the program of dtmc new does not learn on $mesh"; cat first.log; failed=$((failed + 1)); }
+  [ -s first.safetensors ] || { echo "FAIL: the program of dtmc new saves nothing"; failed=$((failed + 1)); }
+done
+
 # check
 expect 0 '' check good.dtm
 expect 0 '' check good.dtm --mesh 'dp=2;tp=2;dp=3,tp=2'
