@@ -70,7 +70,7 @@ void json_end(JsonWriter *j) {
   if (!j->depth) strbuf_putc(j->out, '\n');
 }
 
-void json_string(JsonWriter *j, const char *key, const char *value) {
+void json_text(JsonWriter *j, const char *key, const char *value) {
   begin_value(j, key);
   if (value)
     put_quoted(j->out, value);

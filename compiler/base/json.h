@@ -1,7 +1,7 @@
 /* The one place that writes JSON: commas, indentation and escapes; the caller gives the order.
  *
  *     json_begin_object(&j, NULL);
- *     json_string(&j, "name", "x");
+ *     json_text(&j, "name", "x");
  *     json_begin_array(&j, "sizes"); json_int(&j, NULL, 4); json_end(&j);
  *     json_end(&j);
  *
@@ -26,7 +26,7 @@ void json_init(JsonWriter *j, StrBuf *out, bool compact);
 void json_begin_object(JsonWriter *j, const char *key);
 void json_begin_array(JsonWriter *j, const char *key);
 void json_end(JsonWriter *j); /* of the innermost object or array; at the top adds a newline */
-void json_string(JsonWriter *j, const char *key, const char *value); /* NULL writes null */
+void json_text(JsonWriter *j, const char *key, const char *value); /* NULL writes null */
 void json_int(JsonWriter *j, const char *key, int64_t value);
 
 #endif

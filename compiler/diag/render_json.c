@@ -9,7 +9,7 @@ static void put_place(JsonWriter *j, const Sources *sources, Span span) {
   sources_line_col(sources, span.file, span.start, &line, &col);
   sources_line_col(sources, span.file, span.end, &end_line, &end_col);
   json_begin_object(j, "place");
-  json_string(j, "file", file->path);
+  json_text(j, "file", file->path);
   json_int(j, "line", line);
   json_int(j, "column", col);
   json_int(j, "end_line", end_line);
@@ -26,10 +26,10 @@ static void put_lines(JsonWriter *j, const DiagSink *sink, const Diag *d, const 
     const DiagLine *line = &d->lines.data[i];
     if (line->kind != kind) continue;
     json_begin_object(j, NULL);
-    json_string(j, "text", line->text);
+    json_text(j, "text", line->text);
     put_place(j, sink->sources, line->span);
-    if (line->replacement) json_string(j, "replacement", line->replacement);
-    if (line->cost) json_string(j, "cost", line->cost);
+    if (line->replacement) json_text(j, "replacement", line->replacement);
+    if (line->cost) json_text(j, "cost", line->cost);
     json_end(j);
   }
   json_end(j);
@@ -44,10 +44,10 @@ void diag_render_json(const DiagSink *sink, StrBuf *out) {
   for (uint32_t i = 0; i < sink->diags.len; i++) {
     const Diag *d = order[i];
     json_begin_object(&j, NULL);
-    json_string(&j, "code", diag_info(d->code)->code);
-    json_string(&j, "severity", diag_severity_name(d->severity));
-    json_string(&j, "message", d->message);
-    if (d->label) json_string(&j, "label", d->label);
+    json_text(&j, "code", diag_info(d->code)->code);
+    json_text(&j, "severity", diag_severity_name(d->severity));
+    json_text(&j, "message", d->message);
+    if (d->label) json_text(&j, "label", d->label);
     put_place(&j, sink->sources, d->span);
     put_lines(&j, sink, d, "reasons", DIAG_REASON);
     put_lines(&j, sink, d, "notes", DIAG_NOTE);

@@ -31,7 +31,7 @@ static void put_physical(JsonWriter *j, const Sources *sources, Span span) {
   sources_line_col(sources, span.file, span.end, &end_line, &end_col);
   json_begin_object(j, "physicalLocation");
   json_begin_object(j, "artifactLocation");
-  json_string(j, "uri", path_uri(j->out->arena, file->path));
+  json_text(j, "uri", path_uri(j->out->arena, file->path));
   json_end(j);
   json_begin_object(j, "region");
   json_int(j, "startLine", line);
@@ -70,16 +70,16 @@ static void put_rules(JsonWriter *j, const DiagSink *sink, int *rule_index) {
     const DiagInfo *info = diag_info(c);
     rule_index[c] = n++;
     json_begin_object(j, NULL);
-    json_string(j, "id", info->code);
-    json_string(j, "name", info->id);
+    json_text(j, "id", info->code);
+    json_text(j, "name", info->id);
     json_begin_object(j, "shortDescription");
-    json_string(j, "text", info->title);
+    json_text(j, "text", info->title);
     json_end(j);
     json_begin_object(j, "fullDescription");
-    json_string(j, "text", info->explanation);
+    json_text(j, "text", info->explanation);
     json_end(j);
     json_begin_object(j, "defaultConfiguration");
-    json_string(j, "level", diag_severity_name(info->severity));
+    json_text(j, "level", diag_severity_name(info->severity));
     json_end(j);
     json_end(j);
   }
@@ -89,9 +89,9 @@ static void put_rules(JsonWriter *j, const DiagSink *sink, int *rule_index) {
 static void put_result(JsonWriter *j, const DiagSink *sink, const Diag *d, const int *rule_index) {
   Arena *arena = j->out->arena;
   json_begin_object(j, NULL);
-  json_string(j, "ruleId", diag_info(d->code)->code);
+  json_text(j, "ruleId", diag_info(d->code)->code);
   json_int(j, "ruleIndex", rule_index[d->code]);
-  json_string(j, "level", diag_severity_name(d->severity));
+  json_text(j, "level", diag_severity_name(d->severity));
   StrBuf text;
   strbuf_init(&text, arena);
   strbuf_puts(&text, d->message);
@@ -112,7 +112,7 @@ static void put_result(JsonWriter *j, const DiagSink *sink, const Diag *d, const
     }
   }
   json_begin_object(j, "message");
-  json_string(j, "text", text.text);
+  json_text(j, "text", text.text);
   json_end(j);
   json_begin_array(j, "locations");
   if (d->span.file) {
@@ -129,13 +129,13 @@ static void put_result(JsonWriter *j, const DiagSink *sink, const Diag *d, const
     json_int(j, "id", id++);
     put_physical(j, sink->sources, line->span);
     json_begin_object(j, "message");
-    json_string(j, "text", line->text);
+    json_text(j, "text", line->text);
     json_end(j);
     json_end(j);
   }
   json_end(j);
   json_begin_object(j, "partialFingerprints");
-  json_string(j, "dtmcMessage/v1", fingerprint(arena, sink->sources, d));
+  json_text(j, "dtmcMessage/v1", fingerprint(arena, sink->sources, d));
   json_end(j);
   json_end(j);
 }
@@ -146,18 +146,18 @@ void diag_render_sarif(const DiagSink *sink, StrBuf *out) {
   int rule_index[DIAG_COUNT] = {0};
   const Diag **order = diag_in_source_order(sink, out->arena);
   json_begin_object(&j, NULL);
-  json_string(&j, "$schema", SARIF_SCHEMA);
-  json_string(&j, "version", "2.1.0");
+  json_text(&j, "$schema", SARIF_SCHEMA);
+  json_text(&j, "version", "2.1.0");
   json_begin_array(&j, "runs");
   json_begin_object(&j, NULL);
   json_begin_object(&j, "tool");
   json_begin_object(&j, "driver");
-  json_string(&j, "name", "dtmc");
-  json_string(&j, "version", DTM_VERSION);
+  json_text(&j, "name", "dtmc");
+  json_text(&j, "version", DTM_VERSION);
   put_rules(&j, sink, rule_index);
   json_end(&j);
   json_end(&j);
-  json_string(&j, "columnKind", "unicodeCodePoints");
+  json_text(&j, "columnKind", "unicodeCodePoints");
   json_begin_array(&j, "results");
   for (uint32_t i = 0; i < sink->diags.len; i++) put_result(&j, sink, order[i], rule_index);
   json_end(&j);

@@ -128,27 +128,29 @@ static bool check_one(Session *s, const char *path, const char *mesh) {
   return true;
 }
 
+bool check_file(Session *s, const char *path) {
+  const char *meshes = option_value(&s->options, OPT_MESH, "");
+  for (const char *p = meshes;;) {
+    const char *semicolon = strchr(p, ';');
+    size_t n = semicolon ? (size_t)(semicolon - p) : strlen(p);
+    if (!n && *meshes) {
+      fprintf(stderr, "dtmc: --mesh '%s' has an empty mesh between its semicolons\n", meshes);
+      return false;
+    }
+    if (!check_one(s, path, n ? arena_strndup(&s->arena, p, n) : NULL)) return false;
+    if (!semicolon) return true;
+    p = semicolon + 1;
+  }
+}
+
 int command_check(Session *s) {
   const Options *o = &s->options;
   if (!o->operands.len) {
     fprintf(stderr, "dtmc: check needs a program: dtmc check FILE.dtm\n");
     return EXIT_USAGE;
   }
-  for (uint32_t i = 0; i < o->operands.len; i++) {
-    const char *meshes = option_value(o, OPT_MESH, "");
-    for (const char *p = meshes;;) {
-      const char *semicolon = strchr(p, ';');
-      size_t n = semicolon ? (size_t)(semicolon - p) : strlen(p);
-      if (!n && *meshes) {
-        fprintf(stderr, "dtmc: --mesh '%s' has an empty mesh between its semicolons\n", meshes);
-        return EXIT_USAGE;
-      }
-      const char *mesh = n ? arena_strndup(&s->arena, p, n) : NULL;
-      if (!check_one(s, o->operands.data[i], mesh)) return EXIT_USAGE;
-      if (!semicolon) break;
-      p = semicolon + 1;
-    }
-  }
+  for (uint32_t i = 0; i < o->operands.len; i++)
+    if (!check_file(s, o->operands.data[i])) return EXIT_USAGE;
   if (option_given(o, OPT_DEPS) && !session_write_deps(s, o->operands.data[0])) return EXIT_ERRORS;
   return session_finish(s);
 }

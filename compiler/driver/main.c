@@ -30,6 +30,8 @@ static int run(Session *s) {
     return command_fmt(s);
   case CMD_NEW:
     return command_new(s);
+  case CMD_LSP:
+    return command_lsp(s);
   }
   return EXIT_USAGE;
 }

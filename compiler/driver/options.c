@@ -37,6 +37,7 @@ static const struct {
     {"explain", CMD_EXPLAIN, "dtmc explain CODE | op [NAME] | tensor NAME FILE.dtm",
      "explain a diagnostic, an operator, how a tensor is cut"},
     {"fmt", CMD_FMT, "dtmc fmt [-w] FILE.dtm...", "print files in canonical form"},
+    {"lsp", CMD_LSP, "dtmc lsp [options]", "serve editors: placements on hover, errors, fixes"},
     {"new", CMD_NEW, "dtmc new NAME.dtm", "write a program to begin with, which runs as it is"},
 };
 enum { NCOMMANDS = sizeof commands / sizeof *commands };

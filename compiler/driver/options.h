@@ -11,9 +11,10 @@ typedef enum Command {
   CMD_CHECK = 2,
   CMD_EXPLAIN = 4,
   CMD_FMT = 8,
-  CMD_NEW = 16
+  CMD_NEW = 16,
+  CMD_LSP = 32
 } Command;
-enum { CMD_ALL = 31 };
+enum { CMD_ALL = 63 };
 
 typedef enum OptionId {
 #define HEADING(text)

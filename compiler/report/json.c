@@ -16,7 +16,7 @@ static void put_mesh(JsonWriter *j, const Mesh *mesh) {
   json_begin_array(j, "mesh");
   for (uint32_t a = 0; a < mesh->naxes; a++) {
     json_begin_object(j, NULL);
-    json_string(j, "name", mesh->axis[a]);
+    json_text(j, "name", mesh->axis[a]);
     json_int(j, "size", mesh->size[a]);
     json_end(j);
   }
@@ -26,7 +26,7 @@ static void put_mesh(JsonWriter *j, const Mesh *mesh) {
 static void put_placements(Arena *arena, JsonWriter *j, const TensorType *t) {
   json_begin_object(j, "placements");
   for (uint32_t a = 0; a < t->mesh->naxes; a++)
-    json_string(j, t->mesh->axis[a], place_print(arena, t->layout.at[a]));
+    json_text(j, t->mesh->axis[a], place_print(arena, t->layout.at[a]));
   json_end(j);
 }
 
@@ -37,7 +37,7 @@ static void put_dims(JsonWriter *j, const Cut *c) {
     json_int(j, "extent", c->type.shape[d]);
     json_begin_array(j, "cut_by"); /* outer first */
     for (uint32_t k = 0; k < c->naxes[d]; k++)
-      json_string(j, NULL, c->type.mesh->axis[c->axes[d][k]]);
+      json_text(j, NULL, c->type.mesh->axis[c->axes[d][k]]);
     json_end(j);
     json_end(j);
   }
@@ -73,13 +73,13 @@ void report_json(Arena *arena, StrBuf *out, const TensorReport *r) {
   JsonWriter j;
   json_init(&j, out, false);
   json_begin_object(&j, NULL);
-  json_string(&j, "name", r->name);
-  json_string(&j, "kind", r->what);
-  json_string(&j, "type", type_print(arena, r->type));
-  json_string(&j, "dtype", dtype_name(r->type->dtype));
+  json_text(&j, "name", r->name);
+  json_text(&j, "kind", r->what);
+  json_text(&j, "type", type_print(arena, r->type));
+  json_text(&j, "dtype", dtype_name(r->type->dtype));
   put_ints(&j, "shape", r->type->shape, r->type->rank);
   json_begin_array(&j, "places");
-  for (uint32_t i = 0; i < r->places.len; i++) json_string(&j, NULL, r->places.data[i]);
+  for (uint32_t i = 0; i < r->places.len; i++) json_text(&j, NULL, r->places.data[i]);
   json_end(&j);
   put_mesh(&j, c.type.mesh);
   put_placements(arena, &j, &c.type);
@@ -90,7 +90,7 @@ void report_json(Arena *arena, StrBuf *out, const TensorReport *r) {
   json_int(&j, "least", table.least);
   json_int(&j, "total", table.total);
   json_end(&j);
-  json_string(&j, "partial", report_partial(arena, r));
+  json_text(&j, "partial", report_partial(arena, r));
   put_ranks(&j, &c);
   json_end(&j);
 }

@@ -31,7 +31,6 @@ syntax region dtmString start=+"+ skip=+\\.+ end=+"+ oneline contains=dtmEscape
 syntax match dtmEscape "\\." contained
 syntax keyword dtmTodo TODO FIXME XXX contained
 syntax match dtmComment "//.*$" contains=dtmTodo,@Spell
-syntax region dtmComment start="/\*" end="\*/" contains=dtmTodo,@Spell
 
 highlight default link dtmDeclaration Structure
 highlight default link dtmStatement Statement

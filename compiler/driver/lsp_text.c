@@ -1,0 +1,89 @@
+/* Places and names of files as the language server protocol has them: see lsp.h. */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "driver/lsp.h"
+
+/* The bytes of the character at `text`, and its units of UTF-16. */
+static uint32_t character(const char *text, uint32_t *units) {
+  uint32_t bytes, code = utf8_decode(text, strlen(text) < 4 ? strlen(text) : 4, &bytes);
+  *units = code != UTF8_BAD && code >= 0x10000 ? 2 : 1;
+  return bytes;
+}
+
+LspPlace lsp_place(const char *text, size_t offset) {
+  LspPlace p = {0, 0};
+  uint32_t units;
+  for (size_t at = 0; at < offset && text[at];) {
+    if (text[at] == '\n') {
+      p = (LspPlace){p.line + 1, 0};
+      at++;
+      continue;
+    }
+    at += character(text + at, &units);
+    p.character += units;
+  }
+  return p;
+}
+
+size_t lsp_offset(const char *text, LspPlace place) {
+  size_t at = 0;
+  for (uint32_t line = 0; line < place.line; line++) {
+    const char *end = strchr(text + at, '\n');
+    if (!end) return strlen(text);
+    at = (size_t)(end - text) + 1;
+  }
+  uint32_t units;
+  for (uint32_t seen = 0; seen < place.character && text[at] && text[at] != '\n'; seen += units)
+    at += character(text + at, &units);
+  return at;
+}
+
+static void put_place(JsonWriter *j, const char *key, LspPlace p) {
+  json_begin_object(j, key);
+  json_int(j, "line", p.line);
+  json_int(j, "character", p.character);
+  json_end(j);
+}
+
+void lsp_put_range(JsonWriter *j, const char *key, const char *text, size_t start, size_t end) {
+  json_begin_object(j, key);
+  put_place(j, "start", lsp_place(text, start));
+  put_place(j, "end", lsp_place(text, end));
+  json_end(j);
+}
+
+static int hex(char c) {
+  return isdigit((unsigned char)c)    ? c - '0'
+         : isxdigit((unsigned char)c) ? tolower(c) - 'a' + 10
+                                      : -1;
+}
+
+char *lsp_path(const char *uri) {
+  static const char scheme[] = "file://";
+  if (strncmp(uri, scheme, sizeof scheme - 1) != 0) return NULL;
+  const char *from = strchr(uri + sizeof scheme - 1, '/'); /* behind the name of the host */
+  if (!from) return NULL;
+  char *path = malloc(strlen(from) + 1), *to = path;
+  if (!path) abort();
+  for (; *from; from++) {
+    bool escaped = *from == '%' && hex(from[1]) >= 0 && hex(from[2]) >= 0;
+    *to++ = escaped ? (char)(hex(from[1]) * 16 + hex(from[2])) : *from;
+    if (escaped) from += 2;
+  }
+  *to = 0;
+  return path;
+}
+
+const char *lsp_uri(Arena *arena, const char *path) {
+  StrBuf sb;
+  strbuf_init(&sb, arena);
+  strbuf_puts(&sb, "file://");
+  for (; *path; path++) {
+    bool plain = isalnum((unsigned char)*path) || strchr("/-._~", *path);
+    strbuf_printf(&sb, plain ? "%c" : "%%%02X", (unsigned char)*path);
+  }
+  return sb.text;
+}
