@@ -37,43 +37,6 @@ static void print_report(const Compilation *c) {
   fwrite(report.text, 1, report.len, stdout);
 }
 
-/* A folder without slashes behind its name. */
-static const char *without_slashes(const Compilation *c, const char *folder) {
-  size_t n = strlen(folder);
-  while (n > 1 && folder[n - 1] == '/') n--;
-  return arena_strndup(&c->session->arena, folder, n);
-}
-
-/* --target and what belongs to it. */
-static bool parse_target(Compilation *c) {
-  const Options *o = &c->session->options;
-  const char *target = option_value(o, OPT_TARGET, "cpu"), *fault = NULL;
-  c->for_cuda = strncmp(target, "cuda", 4) == 0;
-  CudaOptions *cuda = &c->cuda_options;
-  *cuda = (CudaOptions){.sources = &c->session->sources,
-                        .library = c->session->library,
-                        .edited = option_value(o, OPT_LOAD_CUDA, NULL)};
-  if (cuda->edited) cuda->edited = without_slashes(c, cuda->edited);
-  if (c->for_cuda)
-    fault = cuda_target_parse(&c->session->arena, target + 4, &cuda->target);
-  else if (strcmp(target, "cpu") != 0)
-    fault = "it takes cpu, cuda or cuda:CHIP,...";
-  if (fault) {
-    fprintf(stderr, "dtmc: --target does not take '%s'; %s\n", target, fault);
-    return false;
-  }
-  if (cuda->edited && !c->for_cuda) {
-    fprintf(stderr, "dtmc: --load-cuda needs --target=cuda\n");
-    return false;
-  }
-  if (c->for_cuda && option_given(o, OPT_MARCH)) {
-    fprintf(stderr, "dtmc: --march names a CPU; the chips of --target=cuda are named there: "
-                    "cuda:sm_90\n");
-    return false;
-  }
-  return true;
-}
-
 /* Stages that belong to one target, and the folder that only some can go to. */
 static bool check_emit(Compilation *c) {
   bool for_cuda = c->emit[STAGE_CUDA] || c->emit[STAGE_PTX];
@@ -147,7 +110,7 @@ int command_compile(Session *s) {
             form);
     return EXIT_USAGE;
   }
-  if (!parse_target(&c)) return EXIT_USAGE;
+  if (!compilation_target(&c)) return EXIT_USAGE;
   strbuf_init(&c.emitted, &s->arena);
   c.plans = session_plans(s);
   Stage last = STAGE_EXECUTABLE;
@@ -166,7 +129,7 @@ int command_compile(Session *s) {
     fprintf(stderr, "dtmc: an executable cannot go to standard output; name a file (./- is one)\n");
     return EXIT_USAGE;
   }
-  const char *to = !c.output ? "-" : c.to_folder ? without_slashes(&c, c.output) : c.output;
+  const char *to = !c.output ? "-" : c.to_folder ? folder_name(&s->arena, c.output) : c.output;
   if (!session_can_write(s, to, c.to_folder)) return EXIT_ERRORS;
   ConfigList config = {0};
   if (!session_sema_options(s, o->operands.data[0], option_value(o, OPT_MESH, NULL), &c.sema))

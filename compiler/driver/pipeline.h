@@ -59,6 +59,12 @@ typedef struct Compilation {
 Stage stage_by_name(const char *name);
 const char *stage_name(Stage stage);
 
+/* Takes --target and what belongs to it from the options of the session. False after a usage error,
+ * which is printed. */
+bool compilation_target(Compilation *c);
+/* A folder without slashes behind its name. */
+const char *folder_name(Arena *arena, const char *folder);
+
 /* Runs the passes up to `last`, printing stages as asked; stops after a pass that reported errors.
  * False then. */
 bool pipeline_run(Compilation *c, Stage last);
