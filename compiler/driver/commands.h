@@ -6,6 +6,7 @@
 
 int command_compile(Session *s);
 int command_check(Session *s);
+int command_verify(Session *s);
 int command_explain(Session *s);
 int command_fmt(Session *s);
 int command_new(Session *s);

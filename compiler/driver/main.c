@@ -24,6 +24,8 @@ static int run(Session *s) {
     return command_compile(s);
   case CMD_CHECK:
     return command_check(s);
+  case CMD_VERIFY:
+    return command_verify(s);
   case CMD_EXPLAIN:
     return command_explain(s);
   case CMD_FMT:

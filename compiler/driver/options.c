@@ -34,6 +34,8 @@ static const struct {
     {"", CMD_COMPILE, "dtmc FILE.dtm -o FILE [options]", "compile a program to an executable"},
     {"check", CMD_CHECK, "dtmc check FILE.dtm... [options]",
      "check shapes and placements, without a device"},
+    {"verify", CMD_VERIFY, "dtmc verify FILE.dtm [options]",
+     "run a program on its mesh and on one rank, and compare"},
     {"explain", CMD_EXPLAIN, "dtmc explain CODE | op [NAME] | tensor NAME FILE.dtm",
      "explain a diagnostic, an operator, how a tensor is cut"},
     {"fmt", CMD_FMT, "dtmc fmt [-w] FILE.dtm...", "print files in canonical form"},

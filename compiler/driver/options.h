@@ -12,9 +12,10 @@ typedef enum Command {
   CMD_EXPLAIN = 4,
   CMD_FMT = 8,
   CMD_NEW = 16,
-  CMD_LSP = 32
+  CMD_LSP = 32,
+  CMD_VERIFY = 64
 } Command;
-enum { CMD_ALL = 63 };
+enum { CMD_ALL = 127 };
 
 typedef enum OptionId {
 #define HEADING(text)
