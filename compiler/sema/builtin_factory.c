@@ -321,6 +321,7 @@ static Val like(Sema *s, const Call *call, Val (*make)(Sema *, const Call *)) {
   int64_t whole[DTM_MAX_DIMS];
   for (uint32_t d = 0; d < t.rank; d++)
     whole[d] = (int64_t)val_as_double(val_whole(val_extent(s, call->args[0].value, d)));
+  if (!t.mesh) t.mesh = s->at.mesh; /* a number that is on every mesh */
   for (uint32_t a = 0; a < t.mesh->naxes; a++)
     if (t.layout.at[a].kind == PLACE_PARTIAL) t.layout.at[a] = (Place){0};
   Call typed = *call;

@@ -311,6 +311,7 @@ START_TEST(calls_of_operators) {
       {"leaky_relu(x)", "leaky_relu", "f32[8@dp, 4, 6]"},
       {"masked_fill(x, x < 0, -inf)", "where", "f32[8@dp, 4, 6]"},
       {"zeros_like(x)", "full", "f32[8@dp, 4, 6]"},
+      {"zeros_like(step())", "full", "f32[]"},
       {"arange(f32[5], 1, 0.5)", "arange", "f32[5]"},
       {"logspace(f32[3], 0, 2)", "logspace", "f32[3]"},
       {"rand(f32[8@dp, 4])", "rand", "f32[8@dp, 4]"},
