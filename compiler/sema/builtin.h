@@ -30,6 +30,7 @@
   X(pow)                                                                                           \
   X(gelu)                                                                                          \
   X(masked_fill)                                                                                   \
+  X(take)                                                                                          \
   X(dropout)                                                                                       \
   X(scaled_dot_product_attention)                                                                  \
   X(balance_causal)                                                                                \
@@ -81,6 +82,11 @@ bool bind_tensor(Sema *s, const Call *call, const char *words, Val *v, Span *at,
 const char *builtin_parameters(Sema *s, const char *name);
 /* A dim of a value of this rank, counted from 0; `otherwise` where none is given. */
 bool want_dim(Sema *s, Val v, Span span, uint32_t rank, int64_t otherwise, int64_t *dim);
+
+/* x itself where it is all of the dim. */
+Val emit_slice(Sema *s, ValueId x, int64_t dim, int64_t start, int64_t stop, Span span);
+/* An operator whose only attribute is a dim. */
+Val emit_dim_op(Sema *s, Op op, ValueId x, int64_t dim, Span span);
 
 /* The gather of a whole value, `full(x)`. */
 Val redistribute_full(Sema *s, Val x, Span span);

@@ -36,13 +36,13 @@ bool want_dim(Sema *s, Val v, Span span, uint32_t rank, int64_t otherwise, int64
   return false;
 }
 
-static Val emit_slice(Sema *s, ValueId x, int64_t dim, int64_t start, int64_t stop, Span span) {
+Val emit_slice(Sema *s, ValueId x, int64_t dim, int64_t start, int64_t stop, Span span) {
   if (start == 0 && stop == extent_of(s, x, dim)) return val_tensor(x);
   Attr attrs[] = {ATTR_I(DIM, dim), ATTR_I(START, start), ATTR_I(STOP, stop)};
   return emit1(s, OP_SLICE, x, attrs, 3, span);
 }
 
-static Val emit_dim_op(Sema *s, Op op, ValueId x, int64_t dim, Span span) {
+Val emit_dim_op(Sema *s, Op op, ValueId x, int64_t dim, Span span) {
   return emit1(s, op, x, (Attr[]){ATTR_I(DIM, dim)}, 1, span);
 }
 

@@ -394,6 +394,7 @@ static const Case cases[] = {
                "  print(m.e)\n}\n",
      .steps = 1},
 
+#include "cases_composed.def"
 #include "cases_escapes.def"
 #include "cases_meshes.def"
 #include "cases_context.def"

@@ -310,6 +310,7 @@ START_TEST(calls_of_operators) {
       {"gelu(x, approximate = \"tanh\")", "gelu_tanh", "f32[8@dp, 4, 6]"},
       {"leaky_relu(x)", "leaky_relu", "f32[8@dp, 4, 6]"},
       {"masked_fill(x, x < 0, -inf)", "where", "f32[8@dp, 4, 6]"},
+      {"take(ones(f32[6, 4]), argmax(x, 2))", "squeeze", "f32[8@dp, 4]"},
       {"zeros_like(x)", "full", "f32[8@dp, 4, 6]"},
       {"zeros_like(step())", "full", "f32[]"},
       {"arange(f32[5], 1, 0.5)", "arange", "f32[5]"},
