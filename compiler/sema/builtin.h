@@ -31,6 +31,8 @@
   X(gelu)                                                                                          \
   X(masked_fill)                                                                                   \
   X(take)                                                                                          \
+  X(diagonal)                                                                                      \
+  X(trace)                                                                                         \
   X(dropout)                                                                                       \
   X(scaled_dot_product_attention)                                                                  \
   X(balance_causal)                                                                                \

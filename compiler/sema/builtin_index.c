@@ -1,4 +1,6 @@
-/* Calls that look elements up, made of operators: take. See elab.h. */
+/* Calls that look elements up, made of operators: take, diagonal, trace. See elab.h. */
+#include <inttypes.h>
+
 #include "sema/builtin.h"
 
 /* take(x, index): elements of x as if it had one dim; a negative index counts from the end.
@@ -41,4 +43,65 @@ Val builtin_take(Sema *s, const Call *call) {
   if (found.kind == VAL_POISON) return found;
   return emit_dim_op(s, OP_SQUEEZE, found.as.tensor,
                      value_type(s->at.graph, found.as.tensor)->rank - 1, call->span);
+}
+
+/* Elements of x where dim a is dim b less the offset, as a last dim in place of both. All of it is
+ * movement: of the square that holds them, one below the other, every (side + 1)-th. */
+static Val diagonal(Sema *s, ValueId x, int64_t offset, int64_t a, int64_t b, Span span) {
+  const TensorType t = *value_type(s->at.graph, x);
+  int64_t row = offset < 0 ? -offset : 0, column = offset > 0 ? offset : 0;
+  int64_t rows = t.shape[a] - row, columns = t.shape[b] - column;
+  int64_t side = rows < columns ? rows : columns;
+  int64_t dims[DTM_MAX_DIMS], shape[DTM_MAX_DIMS];
+  uint32_t n = 0;
+  if (side <= 0) side = row = column = 0;
+  Val v = emit_slice(s, x, a, row, row + side, span);
+  if (v.kind == VAL_POISON) return v;
+  v = emit_slice(s, v.as.tensor, b, column, column + side, span);
+  if (v.kind == VAL_POISON) return v;
+  for (uint32_t d = 0; d < t.rank; d++) {
+    if (d == a || d == b) continue;
+    shape[n] = t.shape[d];
+    dims[n++] = d;
+  }
+  dims[n] = a;
+  dims[n + 1] = b;
+  shape[n] = side * side;
+  v = emit1(s, OP_PERMUTE, v.as.tensor, (Attr[]){ATTR_INTS(DIMS, dims, t.rank)}, 1, span);
+  if (v.kind == VAL_POISON) return v;
+  v = emit_reshape(s, v.as.tensor, shape, n + 1, span);
+  if (v.kind == VAL_POISON) return v;
+  Attr every[] = {ATTR_I(DIM, n), ATTR_I(START, 0), ATTR_I(STOP, side * side),
+                  ATTR_I(STEP, side + 1)};
+  return emit1(s, OP_SLICE, v.as.tensor, every, 4, span);
+}
+
+Val builtin_diagonal(Sema *s, const Call *call) {
+  Val v[4];
+  Span at[4];
+  ValueId x;
+  int64_t offset = 0, a, b;
+  if (!bind_tensor(s, call, "x|input offset? dim1? dim2?", v, at, &x) ||
+      (v[1].kind != VAL_UNSET && !want_int(s, v[1], at[1], "offset", &offset)) ||
+      !want_dim(s, v[2], at[2], value_type(s->at.graph, x)->rank, 0, &a) ||
+      !want_dim(s, v[3], at[3], value_type(s->at.graph, x)->rank, 1, &b))
+    return POISON;
+  if (a != b) return diagonal(s, x, offset, a, b, call->span);
+  sema_error(s, DIAG_INDEX, at[3], "a diagonal lies between two dims, not in dim %" PRId64 " alone",
+             a);
+  return POISON;
+}
+
+Val builtin_trace(Sema *s, const Call *call) {
+  Val v[1];
+  Span at[1];
+  ValueId x;
+  if (!bind_tensor(s, call, "x|input", v, at, &x)) return POISON;
+  uint32_t rank = value_type(s->at.graph, x)->rank;
+  if (rank != 2) {
+    sema_error(s, DIAG_ARGUMENTS, at[0], "trace takes a matrix, not a tensor of %u dims", rank);
+    return POISON;
+  }
+  Val r = diagonal(s, x, 0, 0, 1, call->span);
+  return r.kind == VAL_POISON ? r : emit1(s, OP_SUM, r.as.tensor, NULL, 0, call->span);
 }
