@@ -33,6 +33,7 @@
   X(take)                                                                                          \
   X(diagonal)                                                                                      \
   X(trace)                                                                                         \
+  X(bucketize)                                                                                     \
   X(dropout)                                                                                       \
   X(scaled_dot_product_attention)                                                                  \
   X(balance_causal)                                                                                \

@@ -1,4 +1,4 @@
-/* Calls that look elements up, made of operators: take, diagonal, trace. See elab.h. */
+/* Calls that look elements up, made of operators: take, diagonal, trace, bucketize. See elab.h. */
 #include <inttypes.h>
 
 #include "sema/builtin.h"
@@ -104,4 +104,34 @@ Val builtin_trace(Sema *s, const Call *call) {
   }
   Val r = diagonal(s, x, 0, 0, 1, call->span);
   return r.kind == VAL_POISON ? r : emit1(s, OP_SUM, r.as.tensor, NULL, 0, call->span);
+}
+
+/* bucketize(x, boundaries, right = false): how many of the boundaries, which ascend, are below each
+ * element, or with `right` not above it. Counted, so boundaries may be cut; NaN is above them all.
+ */
+Val builtin_bucketize(Sema *s, const Call *call) {
+  Val v[3];
+  Span at[3];
+  ValueId x, ids[2];
+  bool right = false;
+  if (!bind_tensor(s, call, "x|input boundaries right?", v, at, &x) ||
+      (v[2].kind != VAL_UNSET && !want_bool(s, v[2], at[2], "right", &right)))
+    return POISON;
+  Op stops = right ? OP_GT : OP_GE; /* the boundary is beyond x */
+  if (!as_tensor(s, v[1], at[1], "the boundaries", &ids[0]) ||
+      !unify_operands(s, stops, (Val[]){v[1], v[0]}, (Span[]){at[1], at[0]}, 2, ids, call->span))
+    return POISON;
+  if (value_type(s->at.graph, ids[0])->rank != 1) {
+    sema_error(s, DIAG_ARGUMENTS, at[1], "the boundaries must be a tensor of one dim");
+    return POISON;
+  }
+  int64_t last = value_type(s->at.graph, x)->rank;
+  Val each = emit_dim_op(s, OP_UNSQUEEZE, x, last, call->span);
+  if (each.kind == VAL_POISON) return each;
+  Val r = emit(s, stops, (ValueId[]){ids[0], each.as.tensor}, 2, NULL, 0, call->span,
+               (Span[]){at[1], at[0]});
+  if (r.kind != VAL_POISON) r = emit1(s, OP_LOGICAL_NOT, r.as.tensor, NULL, 0, call->span);
+  if (r.kind != VAL_POISON) r = emit_cast(s, r.as.tensor, DT_I64, call->span);
+  if (r.kind == VAL_POISON) return r;
+  return emit1(s, OP_SUM, r.as.tensor, (Attr[]){ATTR_INTS(DIMS, &last, 1)}, 1, call->span);
 }
