@@ -34,6 +34,7 @@
   X(diagonal)                                                                                      \
   X(trace)                                                                                         \
   X(bucketize)                                                                                     \
+  X(group_norm)                                                                                    \
   X(dropout)                                                                                       \
   X(scaled_dot_product_attention)                                                                  \
   X(balance_causal)                                                                                \

@@ -317,6 +317,8 @@ START_TEST(calls_of_operators) {
       {"bucketize(x, arange(f32[3]), right = true)", "sum", "i64[8@dp, 4, 6]"},
       {"bucketize(x.redistribute(dp: Replicate), ones(f32[3@dp]))", "sum",
        "i64[8, 4, 6] partial(dp)"},
+      {"group_norm(x, 2, bias = ones(f32[4]))", "add", "f32[8@dp, 4, 6]"},
+      {"group_norm(x.redistribute(tp: Shard(1)), 2, ones(f32[4]))", "mul", "f32[8@dp, 4@tp, 6]"},
       {"zeros_like(x)", "full", "f32[8@dp, 4, 6]"},
       {"zeros_like(step())", "full", "f32[]"},
       {"arange(f32[5], 1, 0.5)", "arange", "f32[5]"},
