@@ -36,6 +36,7 @@
   X(bucketize)                                                                                     \
   X(group_norm)                                                                                    \
   X(dropout)                                                                                       \
+  X(bernoulli)                                                                                     \
   X(scaled_dot_product_attention)                                                                  \
   X(balance_causal)                                                                                \
   X(unbalance)                                                                                     \

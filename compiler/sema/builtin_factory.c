@@ -310,24 +310,30 @@ Val builtin_logspace(Sema *s, const Call *call) {
 /* --- like another value ------------------------------------------------------------------------
  */
 
-/* The call with the tensor replaced by its type. Partial is not taken over: the new value is whole.
- */
+/* The type of a tensor, of another element type if one is given. Partial is not taken over: the new
+ * value is whole. */
+static Val type_like(Sema *s, Val x, DType dtype) {
+  TensorType t = *tensor_type(s, x);
+  int64_t whole[DTM_MAX_DIMS];
+  for (uint32_t d = 0; d < t.rank; d++)
+    whole[d] = (int64_t)val_as_double(val_whole(val_extent(s, x, d)));
+  if (!t.mesh) t.mesh = s->at.mesh; /* a number that is on every mesh */
+  for (uint32_t a = 0; a < t.mesh->naxes; a++)
+    if (t.layout.at[a].kind == PLACE_PARTIAL) t.layout.at[a] = (Place){0};
+  if (dtype) t.dtype = dtype;
+  return val_type_in_parts(s, val_type(s, VAL_TYPE, &t), whole);
+}
+
+/* The call with the tensor replaced by its type. */
 static Val like(Sema *s, const Call *call, Val (*make)(Sema *, const Call *)) {
   if (!call->nargs || !val_is_tensor(call->args[0].value)) {
     sema_error(s, DIAG_VALUE_KIND, call->span, "%s takes a tensor", call->name);
     return POISON;
   }
-  TensorType t = *tensor_type(s, call->args[0].value);
-  int64_t whole[DTM_MAX_DIMS];
-  for (uint32_t d = 0; d < t.rank; d++)
-    whole[d] = (int64_t)val_as_double(val_whole(val_extent(s, call->args[0].value, d)));
-  if (!t.mesh) t.mesh = s->at.mesh; /* a number that is on every mesh */
-  for (uint32_t a = 0; a < t.mesh->naxes; a++)
-    if (t.layout.at[a].kind == PLACE_PARTIAL) t.layout.at[a] = (Place){0};
   Call typed = *call;
   CallArg *args = ARENA_ARRAY(s->arena, CallArg, call->nargs);
   memcpy(args, call->args, call->nargs * sizeof *args);
-  args[0].value = val_type_in_parts(s, val_type(s, VAL_TYPE, &t), whole);
+  args[0].value = type_like(s, call->args[0].value, DT_NONE);
   args[0].name = NULL;
   typed.args = args;
   return make(s, &typed);
@@ -349,4 +355,39 @@ Val builtin_rand_like(Sema *s, const Call *call) {
 }
 Val builtin_randn_like(Sema *s, const Call *call) {
   return like(s, call, builtin_randn);
+}
+
+/* bernoulli(x): 1 with the probability that x has there, else 0; bernoulli(x, p): with probability
+ * p, x giving no more than the type. */
+Val builtin_bernoulli(Sema *s, const Call *call) {
+  Val v[2];
+  Span at[2];
+  ValueId x;
+  double p = 0;
+  if (!bind_tensor(s, call, "x|input p?", v, at, &x)) return POISON;
+  const bool given = v[1].kind != VAL_UNSET && v[1].kind != VAL_NONE;
+  const DType dtype = value_type(s->at.graph, x)->dtype;
+  if (given && !want_float(s, v[1], at[1], "p", &p)) return POISON;
+  if (!(p >= 0 && p <= 1)) {
+    sema_error(s, DIAG_VALUE_KIND, at[1], "the probability of bernoulli must be in [0, 1]");
+    return POISON;
+  }
+  if (!given && !dtype_is_float(dtype)) {
+    sema_error(s, DIAG_OPERAND_DTYPE, at[0],
+               "the probabilities of bernoulli are floating-point numbers, not %s",
+               dtype_name(dtype));
+    return POISON;
+  }
+  /* compared in the element type that random numbers are made in */
+  const DType wide = dtype == DT_F64 ? DT_F64 : dtype_map(s, DT_F32);
+  Val type = type_like(s, val_tensor(x), wide);
+  const Mesh *mesh = type.as.type->mesh;
+  Val limit = given ? val_tensor(emit_const(s, wide, p, mesh, call->span))
+                    : emit_cast(s, x, wide, call->span);
+  if (limit.kind == VAL_POISON) return limit;
+  Val draw = random_numbers(s, OP_RAND, type, *type.as.type, 1, 0, call->span);
+  if (draw.kind == VAL_POISON) return draw;
+  Val hit = emit(s, OP_LT, (ValueId[]){draw.as.tensor, limit.as.tensor}, 2, NULL, 0, call->span,
+                 (Span[]){at[0], at[0]});
+  return hit.kind == VAL_POISON ? hit : emit_cast(s, hit.as.tensor, dtype, call->span);
 }
