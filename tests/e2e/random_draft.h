@@ -95,6 +95,7 @@ void random_pending(Draft *d);
 void random_contract(Draft *d);
 void random_reduce(Draft *d);
 void random_whole_dim(Draft *d);
+void random_composed(Draft *d);
 void random_attention(Draft *d);
 void random_experts(Draft *d);
 void random_balanced(Draft *d);

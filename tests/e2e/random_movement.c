@@ -248,8 +248,8 @@ void random_index(Draft *d) {
 
 void random_noise(Draft *d) {
   Value v = draft_pick(d, 1, MAX_RANK), x = draft_lay(d, &v, 0, false);
-  int kind = draft_below(d, 3);
-  if (d->options.descent != 0) kind = 3;
+  int kind = draft_below(d, 4);
+  if (d->options.descent != 0) kind = 4;
   switch (kind) {
   case 0:
     draft_define(d, x, "dropout(%s, 0.3)", x.name);
@@ -261,6 +261,9 @@ void random_noise(Draft *d) {
   case 2:
     draft_define(d, x, "%s + 0.1 * randn(f32%s%s)", x.name, draft_dims(d, &x),
                  d->fixed_mesh ? "" : draft_on(d, d->at));
+    break;
+  case 3:
+    draft_define(d, x, "%s * bernoulli(%s, 0.6)", x.name, x.name);
     break;
   default:
     draft_define(d, x, "%s * 1.1", x.name);

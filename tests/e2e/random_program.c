@@ -14,7 +14,7 @@ static void operators(Draft *d, int count) {
              {random_whole_dim, 14}, {random_attention, 6},    {random_balanced, 2},
              {random_shape, 11},     {random_move, 12},        {random_index, 12},
              {random_noise, 4},      {random_redistribute, 4}, {random_loss, 3},
-             {random_local, 4},      {random_experts, 3}};
+             {random_local, 4},      {random_experts, 3},      {random_composed, 5}};
   int total = 0;
   for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) total += ops[i].weight;
   for (int k = 0; k < count; k++) {
