@@ -145,9 +145,9 @@ int dtm_cuda_kernel_prepare(CudaDevice *d, uint32_t action, void **state) {
   const AbiAction *a = dtm_cuda_action(d, action);
   const AbiCudaFunction *f =
       a->code < d->code.header->nfunctions ? &d->code.functions[a->code] : NULL;
-  const int64_t *ints = d->base.arg_ints + a->args + 2;
   if (!f || f->kind != ABI_CUDA_GENERATED || f->nbuffers != a->nbuffers || f->nints + 2 != a->nargs)
     return dtm_rt_fail(d->base.comm, RT_INTERNAL, "the code for GPUs is not that of this program");
+  const int64_t *ints = d->base.arg_ints + a->args + 2;
   size_t n = (size_t)f->nbuffers + f->nints;
   CudaKernel *k = calloc(1, sizeof *k);
   *state = k;
