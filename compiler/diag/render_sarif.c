@@ -3,26 +3,10 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/uri.h"
 #include "diag/render.h"
 
 #define SARIF_SCHEMA "https://json.schemastore.org/sarif-2.1.0.json"
-
-/* A path as a relative URI: what is not an unreserved character or '/' is percent-encoded. */
-static const char *path_uri(Arena *arena, const char *path) {
-  while (strncmp(path, "./", 2) == 0) path += 2;
-  StrBuf uri;
-  strbuf_init(&uri, arena);
-  if (*path == '/') strbuf_puts(&uri, "file://");
-  for (const unsigned char *s = (const unsigned char *)path; *s; s++) {
-    bool plain = (*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || (*s >= '0' && *s <= '9') ||
-                 strchr("-._~/", *s);
-    if (plain)
-      strbuf_putc(&uri, (char)*s);
-    else
-      strbuf_printf(&uri, "%%%02X", *s);
-  }
-  return uri.text;
-}
 
 static void put_physical(JsonWriter *j, const Sources *sources, Span span) {
   const SourceFile *file = sources_get(sources, span.file);
@@ -31,7 +15,7 @@ static void put_physical(JsonWriter *j, const Sources *sources, Span span) {
   sources_line_col(sources, span.file, span.end, &end_line, &end_col);
   json_begin_object(j, "physicalLocation");
   json_begin_object(j, "artifactLocation");
-  json_text(j, "uri", path_uri(j->out->arena, file->path));
+  json_text(j, "uri", uri_of_path(j->out->arena, file->path));
   json_end(j);
   json_begin_object(j, "region");
   json_int(j, "startLine", line);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/uri.h"
 #include "driver/commands.h"
 
 enum { PARSE_ERROR = -32700, INVALID_PARAMS = -32602, UNKNOWN_METHOD = -32601 };
@@ -99,13 +100,17 @@ static void close_document(Lsp *l, LspDocument *d) {
 }
 
 static void open_document(Lsp *l, const char *uri, const char *text) {
-  char *path = uri && text ? lsp_path(uri) : NULL;
-  if (!path) return;
-  LspDocument *old = find(l, uri);
+  Arena arena;
+  arena_init(&arena);
+  const char *path = uri && text ? uri_path(&arena, uri) : NULL;
+  LspDocument *old = path ? find(l, uri) : NULL;
   if (old) close_document(l, old);
-  l->documents = realloc(l->documents, (l->ndocuments + 1) * sizeof *l->documents);
-  if (!l->documents) abort();
-  l->documents[l->ndocuments++] = (LspDocument){copy(uri), path, copy(text)};
+  if (path) {
+    l->documents = realloc(l->documents, (l->ndocuments + 1) * sizeof *l->documents);
+    if (!l->documents) abort();
+    l->documents[l->ndocuments++] = (LspDocument){copy(uri), copy(path), copy(text)};
+  }
+  arena_free(&arena);
 }
 
 static void change_document(Lsp *l, const char *uri, const json_t *changes) {
@@ -153,7 +158,7 @@ static void report(Lsp *l) {
     const char *path = sources_get(&s.sources, file)->path, *uri = NULL;
     for (uint32_t i = 0; i < l->ndocuments && !uri; i++)
       if (strcmp(l->documents[i].path, path) == 0) uri = l->documents[i].uri;
-    if (!uri) uri = lsp_uri(&s.arena, path);
+    if (!uri) uri = uri_of_path(&s.arena, path);
     if (!has_diagnostics(&s, file)) continue;
     send_diagnostics(&s, file, uri);
     l->reported[l->nreported++] = copy(uri);

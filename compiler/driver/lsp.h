@@ -32,9 +32,6 @@ LspPlace lsp_place(const char *text, size_t offset);
 size_t lsp_offset(const char *text, LspPlace place);
 /* "range" or another key: { start, end } of bytes of a text. */
 void lsp_put_range(JsonWriter *j, const char *key, const char *text, size_t start, size_t end);
-/* "/a b.dtm" of "file:///a%20b.dtm" and back. NULL: no file. */
-char *lsp_path(const char *uri);
-const char *lsp_uri(Arena *arena, const char *path);
 
 /* --- lsp_answer.c: the value of `result`, or of `params` ---- */
 /* A session in which the open documents are sources. */

@@ -2,6 +2,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "base/uri.h"
 #include "driver/commands.h"
 #include "driver/fixes.h"
 #include "driver/lsp.h"
@@ -46,7 +47,7 @@ static void put_notes(JsonWriter *j, const Session *s, Arena *arena, const Diag 
     if (line->kind != DIAG_NOTE || !line->span.file) continue;
     json_begin_object(j, NULL);
     json_begin_object(j, "location");
-    json_text(j, "uri", lsp_uri(arena, sources_get(&s->sources, line->span.file)->path));
+    json_text(j, "uri", uri_of_path(arena, sources_get(&s->sources, line->span.file)->path));
     lsp_put_range(j, "range", text_of(s, line->span.file), line->span.start, line->span.end);
     json_end(j);
     json_text(j, "message", line->text);

@@ -1,6 +1,4 @@
-/* Places and names of files as the language server protocol has them: see lsp.h. */
-#include <ctype.h>
-#include <stdlib.h>
+/* Places in a text as the language server protocol has them: see lsp.h. */
 #include <string.h>
 
 #include "base/utf8.h"
@@ -53,37 +51,4 @@ void lsp_put_range(JsonWriter *j, const char *key, const char *text, size_t star
   put_place(j, "start", lsp_place(text, start));
   put_place(j, "end", lsp_place(text, end));
   json_end(j);
-}
-
-static int hex(char c) {
-  return isdigit((unsigned char)c)    ? c - '0'
-         : isxdigit((unsigned char)c) ? tolower(c) - 'a' + 10
-                                      : -1;
-}
-
-char *lsp_path(const char *uri) {
-  static const char scheme[] = "file://";
-  if (strncmp(uri, scheme, sizeof scheme - 1) != 0) return NULL;
-  const char *from = strchr(uri + sizeof scheme - 1, '/'); /* behind the name of the host */
-  if (!from) return NULL;
-  char *path = malloc(strlen(from) + 1), *to = path;
-  if (!path) abort();
-  for (; *from; from++) {
-    bool escaped = *from == '%' && hex(from[1]) >= 0 && hex(from[2]) >= 0;
-    *to++ = escaped ? (char)(hex(from[1]) * 16 + hex(from[2])) : *from;
-    if (escaped) from += 2;
-  }
-  *to = 0;
-  return path;
-}
-
-const char *lsp_uri(Arena *arena, const char *path) {
-  StrBuf sb;
-  strbuf_init(&sb, arena);
-  strbuf_puts(&sb, "file://");
-  for (; *path; path++) {
-    bool plain = isalnum((unsigned char)*path) || strchr("/-._~", *path);
-    strbuf_printf(&sb, plain ? "%c" : "%%%02X", (unsigned char)*path);
-  }
-  return sb.text;
 }
