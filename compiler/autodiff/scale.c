@@ -54,12 +54,14 @@ ValueId step_if_finite(Step *s, ValueId value, ValueId old) {
  * metric of the program by this name stands in its place. */
 static void hand_out(Step *s, ValueId scale) {
   const char *name = intern(s->program->names, "loss_scale");
+  const char *role = intern(s->program->names, "metric");
   Graph *g = s->d.g;
   for (NodeId id = 1; id < g->nodes.len; id++) {
     const Node *n = graph_node(g, id);
-    if (n->op == OP_OUTPUT && node_string(n, ATTR_NAME) == name) return;
+    if (n->op != OP_OUTPUT || node_string(n, ATTR_NAME) != name) continue;
+    if (node_string(n, ATTR_ROLE) == role) return;
   }
-  Attr attrs[] = {ATTR_S(NAME, name), ATTR_S(ROLE, intern(s->program->names, "metric"))};
+  Attr attrs[] = {ATTR_S(NAME, name), ATTR_S(ROLE, role)};
   Node at = *value_node(g, scale);
   graph_add(g, OP_OUTPUT, &scale, 1, attrs, 2, NULL, 0, at.span, at.scope);
 }
